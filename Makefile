@@ -1,0 +1,80 @@
+# Every target sets up what it needs. `make` alone lists them.
+
+PYTHON ?= # the interpreter for .venv; found if not given
+ROUNDS ?= 300
+SEEDS ?= 200
+BENCH ?= engine
+WORKERS ?= auto
+ARGS ?=
+
+BIN := .venv/bin
+CODEC := $(wildcard src/oncelog/core/batch*.py)
+# Folders that hold no Python yet are left out: the tools refuse an empty folder.
+CODE := setup.py src tests tools $(if $(wildcard bench/*.py),bench) $(if $(wildcard examples/*.py),examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format crash sim bench docs pin clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.packages .venv/.project ## make .venv, install pinned packages, build the codec; instant when nothing changed
+
+# The interpreter must be 3.11 or newer and be able to make a venv (Debian ships some that cannot).
+.venv/bin/python:
+	@for python in $(or $(PYTHON),python3.11 python3); do \
+	    if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "making .venv with $$($$python --version)"; \
+	        $$python -m venv .venv && exit 0; \
+	        rm -rf .venv; exit 1; \
+	    fi; \
+	done; \
+	echo "make setup needs Python 3.11 or newer with venv: install it, or say make setup PYTHON=/path/to/python" >&2; \
+	exit 1
+
+.venv/.packages: constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	@touch $@
+
+# A compiled codec shadows its source, so it is removed before it is built: if the build falls back to pure Python,
+# no old one may stay behind. setup.py decides whether it can be compiled.
+.venv/.project: .venv/.packages pyproject.toml $(wildcard setup.py) $(CODEC)
+	@rm -f src/*__mypyc*.so src/oncelog/core/*.so
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+run: setup ## write through crashes and audit the result
+	$(BIN)/python examples/kill_and_audit.py $(ARGS)
+
+test: setup ## run the tests (ARGS="-k name" to choose)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: setup ## format, lint, types, layers
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports --no-logo
+
+format: setup ## rewrite the code as `make check` wants it, where a tool can
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+crash: setup ## kill a real engine on a real disk, ROUNDS=300 times
+	$(BIN)/python -m tests.crash.kill_loop --rounds $(ROUNDS)
+
+sim: setup ## run the engine on a simulated disk that fails, SEEDS=200 seeds
+	$(BIN)/python -m tests.crash.sim_loop --seeds $(SEEDS)
+
+bench: setup ## measure, BENCH=engine or another one
+	$(BIN)/python -m bench $(BENCH) $(ARGS)
+
+docs: setup ## rewrite the generated pages
+	$(BIN)/python -m tools.limits_doc
+
+pin: setup ## rewrite constraints.txt (ARGS=--upgrade for the newest versions)
+	$(BIN)/python -m tools.pin $(ARGS)
+
+clean: ## remove everything that is not source, .venv included
+	rm -rf .venv build dist src/*.egg-info src/*__mypyc*.so src/oncelog/core/*.so
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

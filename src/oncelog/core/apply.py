@@ -1,0 +1,378 @@
+"""`apply`: fold one entry into the state. The sole mutator; no rule is decided here.
+
+It uses the entry and the rows it names, nothing else: recovery, the index builder and `verify` run this same code.
+Every row that it touches must have been loaded (`core.needs.touched_by` lists them for a replay; when a command was
+just decided they are there already).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from oncelog import limits
+from oncelog.core import holes, message_id
+from oncelog.core.append import known_producer
+from oncelog.core.entry import (
+    CLOSES,
+    CONTROL,
+    ID_BYTES,
+    TRANSACTIONAL,
+    Appended,
+    ApplicationSet,
+    Carried,
+    CarriedCounters,
+    CarriedIds,
+    Claimed,
+    ClaimRemembered,
+    CursorDeleted,
+    CursorSet,
+    Entry,
+    HolesAdded,
+    IdsUsed,
+    Moved,
+    Operation,
+    PartitionsAdded,
+    ProducerFenced,
+    ProducerIdsTaken,
+    StageAppended,
+    StageDropped,
+    StageOpened,
+    StagePublished,
+    StreamClosed,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+    Trimmed,
+    TxnReleased,
+    TxnSet,
+)
+from oncelog.core.producer import Producer, ProducerClaim, advance
+from oncelog.core.row_codec import decode_row
+from oncelog.core.rows import FOREVER, Cause, HoleChunk, Key, Remembered, Stage, Stream, Table, Topic, TopicConfig
+from oncelog.core.state import NO_STREAM, State
+from oncelog.core.txn import merge_range
+
+_TOPIC: Final = int(Table.TOPIC)
+_STREAM: Final = int(Table.STREAM)
+_PRODUCER: Final = int(Table.PRODUCER)
+
+
+def apply(state: State, entry: Entry) -> None:
+    """Make an entry true. Before: it is the next one. After: `state.entry_number` counts it."""
+    assert entry.time_ns >= state.time_ns, "append times never decrease"
+    state.time_ns = entry.time_ns
+    if type(entry) is Appended:
+        _appended(state, entry, entry.time_ns)
+    else:
+        for operation in entry.operations:  # type: ignore[union-attr]
+            _APPLY[type(operation)](state, operation, entry.time_ns)
+    state.entry_number += 1
+
+
+def _stream(state: State, stream_id: int) -> Stream:
+    """A stream that is about to change."""
+    stream = state.streams[stream_id]
+    assert stream is not None, f"stream {stream_id} is not there"
+    state.touched[_STREAM].add(stream_id)
+    state.changed_streams.add(stream_id)
+    return stream
+
+
+def _touch(state: State, table: Table, key: Key) -> None:
+    state.touched[table].add(key)
+
+
+def _appended(state: State, op: Appended, time_ns: int) -> None:
+    stream_id = op.stream_id
+    stream = _stream(state, stream_id)
+    first = op.first
+    assert first == stream.tail, f"stream {stream_id}: append at {first}, tail is {stream.tail}"
+    next_ = first + op.count
+    stream.tail = next_
+    stream.time_ns = time_ns
+    if op.claim is not None:
+        _claim(state, stream, op.claim, op.epoch, first, next_, time_ns)
+    if op.ids:
+        ids = op.ids
+        for at in range(0, len(ids), ID_BYTES):
+            number = int.from_bytes(ids[at + 32 : at + 36], "little")
+            count = int.from_bytes(ids[at + 36 : at + 40], "little")
+            value = message_id.pack(ids[at + 16 : at + 32], stream_id, first + number, time_ns, count)
+            state.ids[ids[at : at + 16]] = value
+    if op.order_key:
+        stream.order_key = op.order_key
+    flags = op.flags
+    if flags:
+        if flags & CLOSES:
+            stream.closed = True
+        if flags & CONTROL:
+            _add_holes(state, stream, first, next_, Cause.CONTROL, -1)
+        if flags & TRANSACTIONAL:
+            _written_in_txn(state, stream, op.txn_id, first, next_)
+
+
+def _claim(
+    state: State, stream: Stream | None, claim: ProducerClaim, epoch: int, first: Any, next_: int, time_ns: int
+) -> None:
+    key = (NO_STREAM if stream is None else stream.stream_id, claim.name)
+    producer = known_producer(state, stream, claim.name, time_ns)
+    state.producers[key] = advance(producer, claim, epoch, first, next_, time_ns)
+    state.touched[_PRODUCER].add(key)
+
+
+def _written_in_txn(state: State, stream: Stream, txn_id: str, first: int, next_: int) -> None:
+    txn = state.txns[txn_id]
+    assert txn is not None, f"txn {txn_id!r} is not there"
+    merge_range(txn.streams.setdefault(stream.stream_id, []), first, next_)
+    if stream.open_txns is None:
+        stream.open_txns = {}
+    stream.open_txns.setdefault(txn.producer_id, first)
+    _touch(state, Table.TXN, txn_id)
+
+
+def _add_holes(state: State, stream: Stream, first: int, next_: int, cause: int, producer_id: int) -> None:
+    for number, begin, end in holes.split_by_chunk(first, next_):
+        key = (stream.stream_id, number)
+        chunk = state.holes[key]
+        if chunk is None:
+            chunk = state.holes[key] = HoleChunk([])
+        holes.add(chunk, begin, end, cause, producer_id)
+        _touch(state, Table.HOLES, key)
+        state.changed_holes.add(key)
+    stream.hole_count += next_ - first
+
+
+def _new_stream(state: State, stream_id: int, topic_id: int, partition: int, config: TopicConfig) -> None:
+    state.streams[stream_id] = Stream(stream_id, topic_id, partition, config)
+    state.touched[_STREAM].add(stream_id)
+    state.changed_streams.add(stream_id)
+    state.next_id = max(state.next_id, stream_id + 1)
+
+
+def _topic(state: State, name: str) -> Topic:
+    topic = state.topics[name]
+    assert topic is not None, f"topic {name!r} is not there"
+    state.touched[_TOPIC].add(name)
+    state.changed_topics.add(name)
+    return topic
+
+
+def _topic_created(state: State, op: TopicCreated, time_ns: int) -> None:
+    state.topics[op.name] = Topic(op.topic_id, op.name, list(op.stream_ids), op.config, time_ns)
+    state.touched[_TOPIC].add(op.name)
+    state.changed_topics.add(op.name)
+    state.next_id = max(state.next_id, op.topic_id + 1)
+    for partition, stream_id in enumerate(op.stream_ids):
+        _new_stream(state, stream_id, op.topic_id, partition, op.config)
+
+
+def _partitions_added(state: State, op: PartitionsAdded, _time_ns: int) -> None:
+    topic = _topic(state, op.name)
+    for stream_id in op.stream_ids:
+        _new_stream(state, stream_id, topic.topic_id, len(topic.stream_ids), topic.config)
+        topic.stream_ids.append(stream_id)
+
+
+def _topic_configured(state: State, op: TopicConfigured, _time_ns: int) -> None:
+    _topic(state, op.name).config = op.config
+    for stream_id in op.stream_ids:
+        _stream(state, stream_id).config = op.config
+
+
+def _topic_deleted(state: State, op: TopicDeleted, time_ns: int) -> None:
+    _topic(state, op.name)
+    state.topics[op.name] = None
+    for stream_id in op.stream_ids:
+        stream = _stream(state, stream_id)
+        stream.deleted_ns = time_ns
+        stream.closed = True
+        stream.open_txns = None
+
+
+def _stream_closed(state: State, op: StreamClosed, _time_ns: int) -> None:
+    _stream(state, op.stream_id).closed = True
+
+
+def _trimmed(state: State, op: Trimmed, time_ns: int) -> None:
+    stream = _stream(state, op.stream_id)
+    assert stream.floor < op.floor <= stream.stable
+    stream.floor = op.floor
+    marks = stream.trim_marks or []
+    floor_ms = stream.config.dedupe_floor_ms
+    if floor_ms != FOREVER:
+        # Marks that no remembered id can ask about any more.
+        while marks and time_ns - marks[1] >= floor_ms * 1_000_000:
+            del marks[:2]
+    marks += (op.floor, time_ns)
+    if len(marks) > 2 * limits.TRIM_MARKS_MAX:
+        del marks[:2]  # the oldest stretch now counts as removed when the next one was: later, so remembered longer
+    stream.trim_marks = marks
+
+
+def _holes_added(state: State, op: HolesAdded, _time_ns: int) -> None:
+    stream = _stream(state, op.stream_id)
+    for at in range(0, len(op.ranges), 2):
+        _add_holes(state, stream, op.ranges[at], op.ranges[at + 1], op.cause, op.producer_id)
+
+
+def _claimed(state: State, op: Claimed, time_ns: int) -> None:
+    if op.stream_id == NO_STREAM:
+        _claim(state, None, op.claim, op.epoch, tuple(op.outcome), 0, time_ns)
+    else:
+        stream = _stream(state, op.stream_id)
+        stream_id, first, next_ = op.outcome
+        if stream_id == stream.stream_id:
+            _claim(state, stream, op.claim, op.epoch, first, next_, time_ns)
+        else:
+            _claim(state, stream, op.claim, op.epoch, (stream_id, first, next_), 0, time_ns)
+
+
+def _producer_fenced(state: State, op: ProducerFenced, time_ns: int) -> None:
+    key = (op.stream_id, op.name)
+    producer = state.producers[key]
+    if producer is None or producer.epoch < op.epoch:
+        state.producers[key] = Producer(op.epoch, op.mode, -1, time_ns, ())
+        state.touched[_PRODUCER].add(key)
+
+
+def _cursor_set(state: State, op: CursorSet, _time_ns: int) -> None:
+    key = (op.name, op.stream_id)
+    state.cursors[key] = op.cursor
+    _touch(state, Table.CURSOR, key)
+    _pin(state, op.name, op.stream_id, op.cursor.frontier if op.cursor.pinned else None)
+
+
+def _cursor_deleted(state: State, op: CursorDeleted, _time_ns: int) -> None:
+    key = (op.name, op.stream_id)
+    state.cursors[key] = None
+    _touch(state, Table.CURSOR, key)
+    _pin(state, op.name, op.stream_id, None)
+
+
+def _pin(state: State, name: str, stream_id: int, frontier: int | None) -> None:
+    stream = state.streams[stream_id]
+    if stream is None or (frontier is None and name not in (stream.pins or {})):
+        return
+    if stream.pins is None:
+        stream.pins = {}
+    if frontier is None:
+        del stream.pins[name]
+    else:
+        stream.pins[name] = frontier
+    state.touched[_STREAM].add(stream_id)
+
+
+def _claim_remembered(state: State, op: ClaimRemembered, time_ns: int) -> None:
+    key = (op.scope, op.claim_id)
+    state.remembered[key] = Remembered(op.digest, list(op.outcome), time_ns, op.floor_ms)
+    _touch(state, Table.REMEMBERED, key)
+
+
+def _ids_used(state: State, op: IdsUsed, time_ns: int) -> None:
+    for number in range(len(op.hashes) // 16):
+        value = op.values[number * message_id.VALUE_BYTES : (number + 1) * message_id.VALUE_BYTES]
+        state.ids[op.hashes[number * 16 : number * 16 + 16]] = message_id.used_again(value, time_ns)
+
+
+def _stage_opened(state: State, op: StageOpened, time_ns: int) -> None:
+    expires_ns = time_ns + op.ttl_ms * 1_000_000
+    state.stages[op.stage_id] = Stage(op.stage_id, op.application, op.fence, 0, 0, expires_ns, op.ttl_ms)
+    _touch(state, Table.STAGE, op.stage_id)
+    state.next_id = max(state.next_id, op.stage_id + 1)
+
+
+def _stage_appended(state: State, op: StageAppended, time_ns: int) -> None:
+    stage = state.stages[op.stage_id]
+    assert stage is not None and stage.count == op.first
+    stage.last_first, stage.last_digest = op.first, op.digest
+    stage.count += op.count
+    stage.stored_bytes += len(op.batch)
+    stage.expires_ns = time_ns + stage.ttl_ms * 1_000_000
+    _touch(state, Table.STAGE, op.stage_id)
+
+
+def _stage_dropped(state: State, op: StageDropped, _time_ns: int) -> None:
+    state.stages[op.stage_id] = None
+    _touch(state, Table.STAGE, op.stage_id)
+
+
+def _stage_published(state: State, op: StagePublished, time_ns: int) -> None:
+    stream = _stream(state, op.stream_id)
+    assert op.first == stream.tail
+    stream.tail += op.count
+    stream.time_ns = time_ns
+    state.stages[op.stage_id] = None
+    _touch(state, Table.STAGE, op.stage_id)
+
+
+def _application_set(state: State, op: ApplicationSet, _time_ns: int) -> None:
+    state.applications[op.name] = op.application
+    _touch(state, Table.APPLICATION, op.name)
+
+
+def _txn_set(state: State, op: TxnSet, _time_ns: int) -> None:
+    state.txns[op.txn_id] = op.txn
+    _touch(state, Table.TXN, op.txn_id)
+
+
+def _txn_released(state: State, op: TxnReleased, _time_ns: int) -> None:
+    stream = _stream(state, op.stream_id)
+    if stream.open_txns is not None:
+        stream.open_txns.pop(op.producer_id, None)
+        if not stream.open_txns:
+            stream.open_txns = None
+
+
+def _producer_ids_taken(state: State, op: ProducerIdsTaken, _time_ns: int) -> None:
+    assert op.next_producer_id > state.next_producer_id
+    state.next_producer_id = op.next_producer_id
+
+
+def _moved(_state: State, _op: Moved, _time_ns: int) -> None:
+    """Nothing but the place changed, and places are the index's business."""
+
+
+def _carried(state: State, op: Carried, _time_ns: int) -> None:
+    key: Any = tuple(op.key) if isinstance(op.key, (tuple, list)) else op.key
+    state.tables[op.table][key] = decode_row(op.table, op.row) if op.row else None
+    _touch(state, op.table, key)
+
+
+def _carried_ids(state: State, op: CarriedIds, _time_ns: int) -> None:
+    for number in range(len(op.hashes) // 16):
+        value = op.values[number * message_id.VALUE_BYTES : (number + 1) * message_id.VALUE_BYTES]
+        state.ids[op.hashes[number * 16 : number * 16 + 16]] = value
+
+
+def _carried_counters(state: State, op: CarriedCounters, _time_ns: int) -> None:
+    state.next_id = max(state.next_id, op.next_id)
+    state.next_producer_id = max(state.next_producer_id, op.next_producer_id)
+
+
+_APPLY: Final[dict[type[Operation], Callable[[State, Any, int], None]]] = {
+    Appended: _appended,
+    TopicCreated: _topic_created,
+    PartitionsAdded: _partitions_added,
+    TopicConfigured: _topic_configured,
+    TopicDeleted: _topic_deleted,
+    StreamClosed: _stream_closed,
+    Trimmed: _trimmed,
+    HolesAdded: _holes_added,
+    Claimed: _claimed,
+    ProducerFenced: _producer_fenced,
+    CursorSet: _cursor_set,
+    CursorDeleted: _cursor_deleted,
+    ClaimRemembered: _claim_remembered,
+    IdsUsed: _ids_used,
+    StageOpened: _stage_opened,
+    StageAppended: _stage_appended,
+    StageDropped: _stage_dropped,
+    StagePublished: _stage_published,
+    ApplicationSet: _application_set,
+    TxnSet: _txn_set,
+    TxnReleased: _txn_released,
+    ProducerIdsTaken: _producer_ids_taken,
+    Moved: _moved,
+    Carried: _carried,
+    CarriedIds: _carried_ids,
+    CarriedCounters: _carried_counters,
+}

@@ -1,0 +1,238 @@
+"""Record batches to Arrow columns, as raw buffers: whoever has pyarrow wraps them, core does not import it.
+
+Rows come in the order of `add`. The buffers follow the Arrow columnar format, little-endian, without padding: 64-bit
+integers for offsets and timestamps; for binary columns, 32-bit end positions (count + 1 of them), the bytes, and a
+validity bitmap that is left out when nothing is null.
+
+A batch that turns out to be invalid adds nothing. The caller knows what may be read: it passes only committed batches
+and cuts at `stable`. Control batches add no rows, they are holes. The checksum is not looked at.
+
+Compiled by mypyc like `core.batch`; plain lists are the fastest accumulators
+there, and become arrays once per batch so that a row costs bytes, not objects.
+"""
+
+import sys
+from array import array
+from typing import Final, final
+
+from oncelog.core.batch import CONTROL, Buffer, Headers, decode_columns, read_header
+from oncelog.limits import BATCH_INFLATED_BYTES_MAX
+
+COLUMN_BYTES_MAX: Final = 2**31 - 1
+"""End positions are signed 32-bit numbers. The caller calls `finish` before a column grows beyond it."""
+
+TIMESTAMP_MAX: Final = 2**63 - 1
+"""A later time, one after the year 294,000 told in microseconds, becomes this one: no record may stop a reader."""
+
+
+@final
+class BinaryColumn:
+    """One finished column of bytes or text."""
+
+    __slots__ = ("data", "ends", "null_count", "validity")
+
+    def __init__(self, ends: bytes, data: bytes, validity: bytes | None, null_count: int) -> None:
+        self.ends = ends
+        """Arrow's value offsets: 0, then where each value ends."""
+        self.data = data
+        self.validity = validity
+        self.null_count = null_count
+
+
+@final
+class ArrowBuffers:
+    """Finished columns of equal length. Header columns have a row per header, `header_ends` groups them by record."""
+
+    __slots__ = ("header_ends", "header_key", "header_value", "key", "offset", "row_count", "timestamp", "value")
+
+    def __init__(
+        self,
+        row_count: int,
+        offset: bytes,
+        timestamp: bytes,
+        key: BinaryColumn,
+        value: BinaryColumn,
+        header_ends: bytes | None,
+        header_key: BinaryColumn | None,
+        header_value: BinaryColumn | None,
+    ) -> None:
+        self.row_count = row_count
+        self.offset = offset
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.header_ends = header_ends
+        self.header_key = header_key
+        self.header_value = header_value
+
+
+@final
+class _Binary:
+    """A column of bytes being built. Invariant: one end per row, the last one = bytes in `pieces` = `size_bytes`."""
+
+    __slots__ = ("ends", "null_runs", "pieces", "size_bytes")
+
+    def __init__(self) -> None:
+        self.ends: array[int] = array("i", [0])
+        self.pieces: list[bytes] = []
+        self.null_runs: list[tuple[int, int]] = []
+        """Rows [first, next), ascending, never touching."""
+        self.size_bytes = 0
+
+    def extend(self, contents: list[bytes | None]) -> None:
+        row = len(self.ends) - 1
+        end = self.size_bytes
+        if contents.count(None) == len(contents):
+            # Streams without keys are the usual case.
+            self.ends.extend(array("i", [end]) * len(contents))
+            self._add_nulls(row, row + len(contents))
+            return
+        ends: list[int] = []
+        for content in contents:
+            if content is None:
+                self._add_nulls(row, row + 1)
+            else:
+                end += len(content)
+                self.pieces.append(content)
+            ends.append(end)
+            row += 1
+        assert end <= COLUMN_BYTES_MAX
+        self.size_bytes = end
+        self.ends.fromlist(ends)
+
+    def _add_nulls(self, first: int, next_: int) -> None:
+        if len(self.null_runs) > 0 and self.null_runs[-1][1] == first:
+            first = self.null_runs.pop()[0]
+        self.null_runs.append((first, next_))
+
+    def finish(self) -> BinaryColumn:
+        null_count = sum([next_ - first for first, next_ in self.null_runs])
+        validity = _bitmap(len(self.ends) - 1, self.null_runs) if null_count > 0 else None
+        return BinaryColumn(_little_endian(self.ends), b"".join(self.pieces), validity, null_count)
+
+
+def _bitmap(row_count: int, null_runs: list[tuple[int, int]]) -> bytes:
+    """Bit set = valid, least significant bit first; the bits after the last row are zero."""
+    bits = [255] * (row_count // 8)
+    if row_count & 7:
+        bits.append((1 << (row_count & 7)) - 1)
+    for first, next_ in null_runs:
+        while first < next_:
+            if first & 7 == 0 and first + 8 <= next_:
+                bits[first >> 3] = 0
+                first += 8
+            else:
+                bits[first >> 3] -= 1 << (first & 7)
+                first += 1
+    return bytes(bits)
+
+
+def _little_endian(numbers: "array[int]") -> bytes:
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+@final
+class ArrowColumns:
+    """Accumulates batches; `finish` gives the columns of all rows added so far and starts over."""
+
+    __slots__ = ("_header_ends", "_header_key", "_header_value", "_key", "_offset", "_per_ms", "_timestamp", "_value",
+                 "_with_headers")  # fmt: skip
+
+    def __init__(self, *, timestamp_unit: str = "ms", headers: bool = False) -> None:
+        assert timestamp_unit in ("ms", "us")
+        self._per_ms = 1000 if timestamp_unit == "us" else 1
+        self._with_headers = headers
+        self._start()
+
+    def _start(self) -> None:
+        self._offset: array[int] = array("q")
+        self._timestamp: array[int] = array("q")
+        self._key = _Binary()
+        self._value = _Binary()
+        self._header_ends: array[int] = array("i", [0])
+        self._header_key = _Binary()
+        self._header_value = _Binary()
+
+    @property
+    def row_count(self) -> int:
+        return len(self._offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all columns of bytes: what to watch when deciding to finish."""
+        headers = self._header_key.size_bytes + self._header_value.size_bytes
+        return self._key.size_bytes + self._value.size_bytes + headers
+
+    def add(
+        self,
+        batch: Buffer,
+        base_offset: int,
+        first: int = 0,
+        next: int | None = None,  # noqa: A002
+        *,
+        inflated_bytes_max: int = BATCH_INFLATED_BYTES_MAX,
+    ) -> int:
+        """Adds the records with offsets in [first, next); says how many they were."""
+        if read_header(batch).attributes & CONTROL:
+            return 0
+        with_headers = self._with_headers
+        offsets, timestamps, keys, values, headers = decode_columns(
+            batch,
+            base_offset=base_offset,
+            timestamps_per_ms=self._per_ms,
+            headers=with_headers,
+            inflated_bytes_max=inflated_bytes_max,
+        )
+        # Only the batches at the two ends of a read lie partly outside its range.
+        if offsets[0] < first or (next is not None and offsets[-1] >= next):
+            kept = [row for row, offset in enumerate(offsets) if offset >= first and (next is None or offset < next)]
+            offsets = [offsets[row] for row in kept]
+            timestamps = [timestamps[row] for row in kept]
+            keys = [keys[row] for row in kept]
+            values = [values[row] for row in kept]
+            headers = [headers[row] for row in kept] if with_headers else []
+            if len(kept) == 0:
+                return 0
+        try:
+            times = array("q", timestamps)
+        except OverflowError:
+            times = array("q", [max(-TIMESTAMP_MAX, min(TIMESTAMP_MAX, time)) for time in timestamps])
+        self._offset.fromlist(offsets)
+        self._timestamp.extend(times)
+        self._key.extend(keys)
+        self._value.extend(values)
+        if with_headers:
+            self._add_headers(headers)
+        return len(offsets)
+
+    def _add_headers(self, headers: list[Headers]) -> None:
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        ends: list[int] = []
+        end = self._header_ends[-1]
+        for of_record in headers:
+            for key, value in of_record:
+                keys.append(key.encode())
+                values.append(value)
+            ends.append(end + len(keys))
+        self._header_ends.fromlist(ends)
+        self._header_key.extend(keys)
+        self._header_value.extend(values)
+
+    def finish(self) -> ArrowBuffers:
+        with_headers = self._with_headers
+        buffers = ArrowBuffers(
+            len(self._offset),
+            _little_endian(self._offset),
+            _little_endian(self._timestamp),
+            self._key.finish(),
+            self._value.finish(),
+            _little_endian(self._header_ends) if with_headers else None,
+            self._header_key.finish() if with_headers else None,
+            self._header_value.finish() if with_headers else None,
+        )
+        self._start()
+        return buffers

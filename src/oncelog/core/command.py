@@ -1,0 +1,458 @@
+"""Commands: everything that can be asked of the log. Closed set; a query is a command that yields no entry.
+
+Commands name topics and partitions, never stream ids: a name may be deleted and made again between two requests, and
+the core, which decides in one order, is the only place that can say what it means now.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from oncelog.core.producer import ProducerClaim
+from oncelog.core.rows import TopicConfig
+
+# --- topics and streams --------------------------------------------------------------------------------------------
+
+
+class CreateTopic(msgspec.Struct, gc=False):
+    """Make a topic, or agree with the one that is there."""
+
+    name: str
+    partitions: int = 1
+    config: TopicConfig = msgspec.field(default_factory=TopicConfig)
+    urgent: ClassVar[bool] = False
+
+
+class AddPartitions(msgspec.Struct, gc=False):
+    """Let a topic grow to `partitions`."""
+
+    name: str
+    partitions: int
+    urgent: ClassVar[bool] = False
+
+
+class ConfigureTopic(msgspec.Struct, gc=False):
+    """Replace a topic's settings."""
+
+    name: str
+    config: TopicConfig
+    urgent: ClassVar[bool] = False
+
+
+class DeleteTopic(msgspec.Struct, gc=False):
+    """Unlink a name."""
+
+    name: str
+    urgent: ClassVar[bool] = True
+
+
+class CloseStream(msgspec.Struct, gc=False):
+    """Accept no further append. Closing a closed stream succeeds."""
+
+    topic: str
+    partition: int = 0
+    claim: ProducerClaim | None = None
+    urgent: ClassVar[bool] = False
+
+
+class Trim(msgspec.Struct, gc=False):
+    """Raise the floor. Never past a pinned cursor unless `force`."""
+
+    topic: str
+    partition: int
+    floor: int
+    force: bool = False
+    urgent: ClassVar[bool] = True
+
+
+class DeleteRecords(msgspec.Struct, gc=False):
+    """Turn single records into holes. `ranges` is flat (first, next), sorted and disjoint."""
+
+    topic: str
+    partition: int
+    ranges: list[int]
+    urgent: ClassVar[bool] = True
+
+
+# --- appends -------------------------------------------------------------------------------------------------------
+
+
+class Append(msgspec.Struct, gc=False):
+    """One batch to one stream: the flat shape, nearly all traffic."""
+
+    topic: str
+    partition: int
+    batch: bytes
+    """Encoded, format 2; bytes that came from outside were skimmed by the face."""
+    count: int
+    digest: bytes = b""
+    """Of the content (`message_id.content_digest`); required with a message id, compared for a producer claim."""
+    claim: ProducerClaim | None = None
+    message_id: bytes = b""
+    expected_tail: int = -1
+    order_key: str = ""
+    content_type: str = ""
+    close: bool = False
+    txn_id: str = ""
+    urgent: ClassVar[bool] = False
+
+
+class EachRecord(msgspec.Struct, gc=False):
+    """One record of an `AppendEach`."""
+
+    value: bytes | None
+    message_id: bytes = b""
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = 0
+
+
+class AppendEach(msgspec.Struct, gc=False):
+    """Records of one socket read for one stream: one batch, but each stands or falls alone."""
+
+    topic: str
+    partition: int
+    records: list[EachRecord]
+    urgent: ClassVar[bool] = False
+
+
+# --- atomic commit -------------------------------------------------------------------------------------------------
+
+
+class CommitAppend(msgspec.Struct, gc=False):
+    """One batch of a commit."""
+
+    topic: str
+    partition: int
+    batch: bytes
+    count: int
+    digest: bytes = b""
+    message_id: bytes = b""
+
+
+class ExpectTail(msgspec.Struct, gc=False):
+    """The stream's tail is `tail`."""
+
+    kind: ClassVar[str] = "expected_tail"
+    topic: str
+    partition: int
+    tail: int
+
+
+class ExpectNew(msgspec.Struct, gc=False):
+    """No topic of this name exists, or it was never appended to."""
+
+    kind: ClassVar[str] = "stream_new"
+    topic: str
+
+
+class ExpectCursor(msgspec.Struct, gc=False):
+    """The cursor's frontier is `frontier`; 0 also if there is no such cursor."""
+
+    kind: ClassVar[str] = "cursor_equals"
+    name: str
+    topic: str
+    partition: int
+    frontier: int
+
+
+class ExpectId(msgspec.Struct, gc=False):
+    """The message id is remembered, or is not."""
+
+    kind: ClassVar[str] = "id"
+    topic: str
+    partition: int
+    message_id: bytes
+    present: bool
+
+
+class ExpectEpoch(msgspec.Struct, gc=False):
+    """The producer's epoch on this stream is `epoch`; -1 = the producer is unknown there."""
+
+    kind: ClassVar[str] = "epoch_equals"
+    topic: str
+    partition: int
+    producer: str
+    epoch: int
+
+
+Condition = ExpectTail | ExpectNew | ExpectCursor | ExpectId | ExpectEpoch
+
+
+class CursorMove(msgspec.Struct, gc=False):
+    """Put a cursor at `frontier`, as part of a commit, a publish, or alone."""
+
+    name: str
+    topic: str
+    partition: int
+    frontier: int
+    metadata: str = ""
+    pinned: bool = False
+
+
+class Commit(msgspec.Struct, gc=False):
+    """The richest write: all of it becomes true at one instant, or none of it."""
+
+    appends: list[CommitAppend]
+    conditions: list[Condition] = []
+    cursors: list[CursorMove] = []
+    commit_id: str = ""
+    claim: ProducerClaim | None = None
+    scope: str = "commit"
+    """Whose ids `commit_id` is among: commits and NATS batches never meet."""
+    urgent: ClassVar[bool] = False
+
+
+# --- stages and Spark applications ---------------------------------------------------------------------------------
+
+
+class OpenApplication(msgspec.Struct, gc=False):
+    """A driver starts: it gets a fence above every earlier one."""
+
+    application: str
+    urgent: ClassVar[bool] = False
+
+
+class OpenStage(msgspec.Struct, gc=False):
+    """Make an empty stage, owned by an application's current driver or by nobody ("")."""
+
+    application: str = ""
+    fence: int = 0
+    ttl_ms: int = 0
+    """0 = the default."""
+    urgent: ClassVar[bool] = False
+
+
+class AppendStage(msgspec.Struct, gc=False):
+    """Add a batch at `at`, which must be the stage's count: so a retry is recognised."""
+
+    stage_id: int
+    at: int
+    batch: bytes
+    count: int
+    digest: bytes
+    urgent: ClassVar[bool] = False
+
+
+class DropStages(msgspec.Struct, gc=False):
+    """Let go of stages. Unknown ones are skipped: a drop never undoes a publish."""
+
+    stage_ids: list[int]
+    urgent: ClassVar[bool] = True
+
+
+class PublishItem(msgspec.Struct, gc=False):
+    """One stage and where it goes."""
+
+    stage_id: int
+    topic: str
+    partition: int
+    count: int
+    """What the owner believes the stage holds."""
+
+
+class Publish(msgspec.Struct, gc=False):
+    """Put stages into streams by reference, in this order, in one entry, with the application's progress."""
+
+    stages: list[PublishItem]
+    application: str
+    fence: int
+    query: str
+    batch: int
+    source_start: bytes = b""
+    source_end: bytes = b""
+    accept_new_query: bool = False
+    cursors: list[CursorMove] = []
+    urgent: ClassVar[bool] = False
+
+
+# --- cursors -------------------------------------------------------------------------------------------------------
+
+
+class MoveCursors(msgspec.Struct, gc=False):
+    """Put cursors where told: Kafka's offset commit. May move backwards."""
+
+    moves: list[CursorMove]
+    uncommitted: bool = False
+    """A read-uncommitted consumer may have processed what is still open."""
+    urgent: ClassVar[bool] = False
+
+
+class ConfirmCursor(msgspec.Struct, gc=False):
+    """Confirm ranges, flat (first, next), in any order: the frontier moves over the contiguous part."""
+
+    name: str
+    topic: str
+    partition: int
+    ranges: list[int]
+    pinned: bool = False
+    urgent: ClassVar[bool] = False
+
+
+class DeleteCursor(msgspec.Struct, gc=False):
+    """Forget a consumer."""
+
+    name: str
+    topic: str
+    partition: int
+    urgent: ClassVar[bool] = True
+
+
+# --- txns ----------------------------------------------------------------------------------------------------------
+
+
+class InitProducer(msgspec.Struct, gc=False):
+    """Get a producer id; with a txn id also fence whoever held it."""
+
+    txn_id: str = ""
+    timeout_ms: int = 0
+    producer_id: int = -1
+    epoch: int = -1
+    reject_timeout: bool = False
+    """Kafka's rule for a timeout out of range; otherwise it is clamped."""
+    urgent: ClassVar[bool] = False
+
+
+class AddToTxn(msgspec.Struct, gc=False):
+    """Name partitions and consumer groups that the txn will touch. All or nothing."""
+
+    txn_id: str
+    producer_id: int
+    epoch: int
+    streams: list[tuple[str, int]]
+    groups: list[str] = []
+    urgent: ClassVar[bool] = False
+
+
+class TxnCursors(msgspec.Struct, gc=False):
+    """Cursor moves that become true when the txn commits."""
+
+    txn_id: str
+    producer_id: int
+    epoch: int
+    group: str
+    moves: list[CursorMove]
+    urgent: ClassVar[bool] = False
+
+
+class EndTxn(msgspec.Struct, gc=False):
+    """Commit or abort: one entry with all markers, all cursors and the txn's state."""
+
+    txn_id: str
+    producer_id: int
+    epoch: int
+    commit: bool
+    urgent: ClassVar[bool] = True
+
+
+# --- timers --------------------------------------------------------------------------------------------------------
+
+
+class ExpireTxn(msgspec.Struct, gc=False):
+    """End a txn whose time is up, or forget one that was idle for too long."""
+
+    txn_id: str
+    fence: bool = True
+    markers: bool = True
+    urgent: ClassVar[bool] = True
+
+
+class ExpireStages(msgspec.Struct, gc=False):
+    """Drop stages whose time is up."""
+
+    stage_ids: list[int]
+    urgent: ClassVar[bool] = True
+
+
+# --- queries -------------------------------------------------------------------------------------------------------
+
+
+class GetTopic(msgspec.Struct, gc=False):
+    """A topic's settings and streams."""
+
+    name: str
+    urgent: ClassVar[bool] = True
+
+
+class GetStream(msgspec.Struct, gc=False):
+    """Where a stream stands."""
+
+    topic: str
+    partition: int = 0
+    urgent: ClassVar[bool] = True
+
+
+class GetReceipt(msgspec.Struct, gc=False):
+    """Was this id taken, where, and with which content?"""
+
+    topic: str
+    partition: int
+    message_id: bytes
+    urgent: ClassVar[bool] = True
+
+
+class GetProducer(msgspec.Struct, gc=False):
+    """What a restarted producer asks. With an empty topic: the producer of commits."""
+
+    topic: str
+    partition: int
+    name: str
+    urgent: ClassVar[bool] = True
+
+
+class GetCursor(msgspec.Struct, gc=False):
+    """Where a consumer stands."""
+
+    name: str
+    topic: str
+    partition: int
+    urgent: ClassVar[bool] = True
+
+
+class GetTxn(msgspec.Struct, gc=False):
+    """A txn's row."""
+
+    txn_id: str
+    urgent: ClassVar[bool] = True
+
+
+class GetApplication(msgspec.Struct, gc=False):
+    """A Spark application's row."""
+
+    application: str
+    urgent: ClassVar[bool] = True
+
+
+Command = (
+    Append
+    | AppendEach
+    | Commit
+    | CreateTopic
+    | AddPartitions
+    | ConfigureTopic
+    | DeleteTopic
+    | CloseStream
+    | Trim
+    | DeleteRecords
+    | OpenApplication
+    | OpenStage
+    | AppendStage
+    | DropStages
+    | Publish
+    | MoveCursors
+    | ConfirmCursor
+    | DeleteCursor
+    | InitProducer
+    | AddToTxn
+    | TxnCursors
+    | EndTxn
+    | ExpireTxn
+    | ExpireStages
+    | GetTopic
+    | GetStream
+    | GetReceipt
+    | GetProducer
+    | GetCursor
+    | GetTxn
+    | GetApplication
+)

@@ -1,0 +1,55 @@
+"""`decide`: from a command and the state to an entry and an answer. Mutates nothing; no I/O, no clock, no chance.
+
+The caller has loaded what `core.needs` asked for, gives the time, and afterwards appends the entry, applies it, and
+holds the answer back until everything that it was decided on is durable.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from oncelog.core import append, commit, cursor, query, stage, stream, txn_commands
+from oncelog.core import command as c
+from oncelog.core.entry import Entry
+from oncelog.core.outcome import Outcome
+from oncelog.core.state import State
+
+
+def decide(state: State, command: c.Command, now_ns: int) -> tuple[Entry | None, Outcome]:
+    """What the command brings about, if anything, and what its sender is told."""
+    # Rules and entries use one time, which never runs backwards: replaying an entry asks the same questions.
+    return _DECIDE[type(command)](state, command, state.append_time(now_ns))
+
+
+_DECIDE: Final[dict[type[c.Command], Callable[[State, Any, int], tuple[Entry | None, Outcome]]]] = {
+    c.Append: append.decide_append,
+    c.AppendEach: append.decide_each,
+    c.Commit: commit.decide_commit,
+    c.CreateTopic: stream.decide_create,
+    c.AddPartitions: stream.decide_add_partitions,
+    c.ConfigureTopic: stream.decide_configure,
+    c.DeleteTopic: stream.decide_delete,
+    c.CloseStream: stream.decide_close,
+    c.Trim: stream.decide_trim,
+    c.DeleteRecords: stream.decide_delete_records,
+    c.OpenApplication: stage.decide_open_application,
+    c.OpenStage: stage.decide_open_stage,
+    c.AppendStage: stage.decide_append_stage,
+    c.DropStages: stage.decide_drop_stages,
+    c.Publish: stage.decide_publish,
+    c.MoveCursors: cursor.decide_moves,
+    c.ConfirmCursor: cursor.decide_confirm,
+    c.DeleteCursor: cursor.decide_delete_cursor,
+    c.InitProducer: txn_commands.decide_init,
+    c.AddToTxn: txn_commands.decide_add,
+    c.TxnCursors: txn_commands.decide_cursors,
+    c.EndTxn: txn_commands.decide_end,
+    c.ExpireTxn: txn_commands.decide_expire,
+    c.ExpireStages: stage.decide_expire_stages,
+    c.GetTopic: query.decide_topic,
+    c.GetStream: query.decide_stream,
+    c.GetReceipt: query.decide_receipt,
+    c.GetProducer: query.decide_producer,
+    c.GetCursor: query.decide_cursor,
+    c.GetTxn: query.decide_txn,
+    c.GetApplication: query.decide_application,
+}

@@ -1,0 +1,371 @@
+"""Entries: the facts that the journal holds. Closed set; `storage.entry_codec` gives each its bytes.
+
+An entry is applied whole. It is either one `Appended` on its own (the flat shape: nearly all traffic) or a `Compound`
+of several operations that become true at one instant. Operations carry results, not requests: offsets, epochs and ids
+are the assigned ones, so replaying needs no rule, only `core.apply`.
+
+Nobody mutates an entry once it was decided; `batch_at` alone is filled in by the codec.
+"""
+
+from typing import ClassVar, Final
+
+import msgspec
+
+from oncelog.core.producer import ProducerClaim
+from oncelog.core.rows import Application, Cursor, Table, TopicConfig
+from oncelog.core.txn import Txn
+
+CONTROL: Final = 1
+"""Flag of `Appended`: a txn marker; its offset is a hole from the start."""
+TRANSACTIONAL: Final = 2
+"""Flag of `Appended`: part of an open txn."""
+CLOSES: Final = 4
+"""Flag of `Appended`: the stream is closed by the same fact."""
+
+ID_BYTES: Final = 40
+"""One id in `Appended.ids`: hash 16, digest 16, record number u32, record count u32."""
+
+
+class Appended(msgspec.Struct, gc=False):
+    """A batch took the offsets [first, first + count) of a stream."""
+
+    tag: ClassVar[int] = 1
+
+    stream_id: int
+    first: int
+    count: int
+    batch: bytes
+    time_ns: int
+    flags: int = 0
+    claim: ProducerClaim | None = None
+    epoch: int = -1
+    """The epoch the claim was accepted under: the claim itself may have left it to the server."""
+    ids: bytes = b""
+    order_key: str = ""
+    txn_id: str = ""
+    batch_at: int = -1
+    """Where the batch begins in the encoded entry; set by the codec, never stored."""
+
+
+class TopicCreated(msgspec.Struct, gc=False, array_like=True):
+    """A name got its streams."""
+
+    tag: ClassVar[int] = 2
+
+    topic_id: int
+    name: str
+    stream_ids: list[int]
+    config: TopicConfig
+
+
+class PartitionsAdded(msgspec.Struct, gc=False, array_like=True):
+    """A topic grew."""
+
+    tag: ClassVar[int] = 3
+
+    name: str
+    stream_ids: list[int]
+
+
+class TopicConfigured(msgspec.Struct, gc=False, array_like=True):
+    """A topic's settings changed, for all its streams at once."""
+
+    tag: ClassVar[int] = 4
+
+    name: str
+    stream_ids: list[int]
+    config: TopicConfig
+
+
+class TopicDeleted(msgspec.Struct, gc=False, array_like=True):
+    """A name was unlinked. Rows of its streams go lazily."""
+
+    tag: ClassVar[int] = 5
+
+    name: str
+    stream_ids: list[int]
+
+
+class StreamClosed(msgspec.Struct, gc=False, array_like=True):
+    """No further append will be accepted."""
+
+    tag: ClassVar[int] = 6
+
+    stream_id: int
+
+
+class Trimmed(msgspec.Struct, gc=False, array_like=True):
+    """The floor rose."""
+
+    tag: ClassVar[int] = 7
+
+    stream_id: int
+    floor: int
+
+
+class HolesAdded(msgspec.Struct, gc=False, array_like=True):
+    """Offsets became holes. Ranges are flat (first, next), sorted, and hold no hole of before."""
+
+    tag: ClassVar[int] = 8
+
+    stream_id: int
+    ranges: list[int]
+    cause: int
+    producer_id: int = -1
+
+
+class Claimed(msgspec.Struct, gc=False, array_like=True):
+    """A producer's sequence is used up by a write that is recorded elsewhere: a commit, or a known message id."""
+
+    tag: ClassVar[int] = 9
+
+    stream_id: int
+    claim: ProducerClaim
+    epoch: int
+    outcome: list[int]
+    """Flat (stream, first, next)."""
+
+
+class ProducerFenced(msgspec.Struct, gc=False, array_like=True):
+    """Older epochs of this producer never write to this stream again."""
+
+    tag: ClassVar[int] = 10
+
+    stream_id: int
+    name: str
+    epoch: int
+    mode: int
+
+
+class CursorSet(msgspec.Struct, gc=False, array_like=True):
+    """A cursor's whole new value."""
+
+    tag: ClassVar[int] = 11
+
+    name: str
+    stream_id: int
+    cursor: Cursor
+
+
+class CursorDeleted(msgspec.Struct, gc=False, array_like=True):
+    """A consumer is gone."""
+
+    tag: ClassVar[int] = 12
+
+    name: str
+    stream_id: int
+
+
+class ClaimRemembered(msgspec.Struct, gc=False, array_like=True):
+    """A commit id or batch id and what it did."""
+
+    tag: ClassVar[int] = 13
+
+    scope: str
+    claim_id: str
+    digest: bytes
+    outcome: list[int]
+    floor_ms: int
+
+
+class IdsUsed(msgspec.Struct, gc=False, array_like=True):
+    """Ids whose record is gone were asked for again: their memory starts anew. Flat 16-byte hashes."""
+
+    tag: ClassVar[int] = 14
+
+    hashes: bytes
+    values: bytes
+    """The 40-byte values of before: apply writes them back with the new time, so that replay needs no look-up."""
+
+
+class StageOpened(msgspec.Struct, gc=False, array_like=True):
+    """An extent outside any stream."""
+
+    tag: ClassVar[int] = 15
+
+    stage_id: int
+    application: str
+    fence: int
+    ttl_ms: int
+
+
+class StageAppended(msgspec.Struct, gc=False):
+    """A batch took [first, first + count) of a stage."""
+
+    tag: ClassVar[int] = 16
+
+    stage_id: int
+    first: int
+    count: int
+    batch: bytes
+    digest: bytes
+    batch_at: int = -1
+
+
+class StageDropped(msgspec.Struct, gc=False, array_like=True):
+    """Expired, or its owner let go of it."""
+
+    tag: ClassVar[int] = 17
+
+    stage_id: int
+
+
+class StagePublished(msgspec.Struct, gc=False, array_like=True):
+    """A stage became [first, first + count) of a stream, by reference."""
+
+    tag: ClassVar[int] = 18
+
+    stage_id: int
+    stream_id: int
+    first: int
+    count: int
+
+
+class ApplicationSet(msgspec.Struct, gc=False, array_like=True):
+    """A Spark application's whole new value."""
+
+    tag: ClassVar[int] = 19
+
+    name: str
+    application: Application
+
+
+class TxnSet(msgspec.Struct, gc=False, array_like=True):
+    """A txn's whole new value, or its removal."""
+
+    tag: ClassVar[int] = 20
+
+    txn_id: str
+    txn: Txn | None
+
+
+class TxnReleased(msgspec.Struct, gc=False, array_like=True):
+    """A producer has no open txn on this stream any more: its stable offset may move."""
+
+    tag: ClassVar[int] = 21
+
+    stream_id: int
+    producer_id: int
+
+
+class ProducerIdsTaken(msgspec.Struct, gc=False, array_like=True):
+    """Producer ids below this number were handed out and are never handed out again."""
+
+    tag: ClassVar[int] = 22
+
+    next_producer_id: int
+
+
+class Moved(msgspec.Struct, gc=False):
+    """The cleaner wrote a batch again at the end of the journal: same extent, same offsets, new place."""
+
+    tag: ClassVar[int] = 23
+
+    extent_id: int
+    first: int
+    count: int
+    batch: bytes
+    time_ns: int
+    batch_at: int = -1
+
+
+class Carried(msgspec.Struct, gc=False, array_like=True):
+    """The cleaner wrote a row again at the end of the journal, since the segment that made it is about to go."""
+
+    tag: ClassVar[int] = 24
+
+    table: Table
+    key: str | int | tuple[int | str, int | str]
+    row: bytes
+    """The row as the index stores it; empty = the row is gone."""
+
+
+class CarriedIds(msgspec.Struct, gc=False, array_like=True):
+    """As `Carried`, for remembered message ids: 16-byte hashes and their 40-byte values."""
+
+    tag: ClassVar[int] = 25
+
+    hashes: bytes
+    values: bytes
+
+
+class CarriedCounters(msgspec.Struct, gc=False, array_like=True):
+    """As `Carried`, for the counters that no row holds."""
+
+    tag: ClassVar[int] = 26
+
+    next_id: int
+    next_producer_id: int
+
+
+Operation = (
+    Appended
+    | TopicCreated
+    | PartitionsAdded
+    | TopicConfigured
+    | TopicDeleted
+    | StreamClosed
+    | Trimmed
+    | HolesAdded
+    | Claimed
+    | ProducerFenced
+    | CursorSet
+    | CursorDeleted
+    | ClaimRemembered
+    | IdsUsed
+    | StageOpened
+    | StageAppended
+    | StageDropped
+    | StagePublished
+    | ApplicationSet
+    | TxnSet
+    | TxnReleased
+    | ProducerIdsTaken
+    | Moved
+    | Carried
+    | CarriedIds
+    | CarriedCounters
+)
+
+
+class Compound(msgspec.Struct, gc=False):
+    """Several operations that become true at one instant."""
+
+    time_ns: int
+    operations: list[Operation]
+
+
+Entry = Appended | Compound
+
+OPERATIONS: Final[dict[int, type[Operation]]] = {
+    kind.tag: kind
+    for kind in (
+        Appended,
+        TopicCreated,
+        PartitionsAdded,
+        TopicConfigured,
+        TopicDeleted,
+        StreamClosed,
+        Trimmed,
+        HolesAdded,
+        Claimed,
+        ProducerFenced,
+        CursorSet,
+        CursorDeleted,
+        ClaimRemembered,
+        IdsUsed,
+        StageOpened,
+        StageAppended,
+        StageDropped,
+        StagePublished,
+        ApplicationSet,
+        TxnSet,
+        TxnReleased,
+        ProducerIdsTaken,
+        Moved,
+        Carried,
+        CarriedIds,
+        CarriedCounters,
+    )
+}
+assert len(OPERATIONS) == 26, "two operations share a tag"

@@ -1,0 +1,415 @@
+"""Outcomes: every answer that a command can get. A refusal is a value with the numbers in it, never an exception.
+
+Closed sets: `Done` is what a command may bring about, `Refusal` why it may be left undone. Each refusal says whether
+the same command can succeed later (`retryable`) and has a stable `code` that faces and metrics use. A duplicate is not
+refused: it gets the first outcome again with `duplicate` set.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from oncelog.core.rows import Application, Cursor, Topic
+from oncelog.core.txn import Txn
+
+
+class Confirmed(msgspec.Struct, gc=False):
+    """The records are at [first, next) of the stream, on disk by the time this is delivered."""
+
+    stream_id: int
+    first: int
+    next: int
+    """-1 in both: a duplicate so old that its offsets are no longer remembered."""
+    time_ns: int = 0
+    duplicate: bool = False
+    gone: bool = False
+    """The record was removed since; its id is still remembered."""
+    epoch: int = -1
+    sequence: int = -1
+    """Highest sequence accepted from this producer; -1 without a producer claim."""
+    closed: bool = False
+
+
+class CommitConfirmed(msgspec.Struct, gc=False):
+    """A commit, a publish or a txn end took effect whole. `outcome` is flat (stream, first, next)."""
+
+    outcome: list[int]
+    duplicate: bool = False
+    epoch: int = -1
+    sequence: int = -1
+
+
+class EachConfirmed(msgspec.Struct, gc=False):
+    """One answer per record, in order: records of one read that stand or fall alone."""
+
+    answers: list["Confirmed | Refusal"]
+
+
+class TopicDone(msgspec.Struct, gc=False):
+    """The topic is as asked; `changed` is False if it already was."""
+
+    topic_id: int
+    stream_ids: list[int]
+    changed: bool
+
+
+class StreamDone(msgspec.Struct, gc=False):
+    """Where the stream stands."""
+
+    stream_id: int
+    floor: int
+    stable: int
+    tail: int
+    closed: bool
+    changed: bool = False
+
+
+class StageDone(msgspec.Struct, gc=False):
+    """Where the stage stands."""
+
+    stage_id: int
+    count: int
+    expires_ns: int
+    duplicate: bool = False
+
+
+class ApplicationDone(msgspec.Struct, gc=False):
+    """What the log remembers of a Spark application, and the fence its new driver holds."""
+
+    fence: int
+    query: str
+    batch: int
+    source_end: bytes
+
+
+class CursorDone(msgspec.Struct, gc=False):
+    """Where the cursor stands; None if there is none."""
+
+    cursor: Cursor | None
+
+
+class TxnDone(msgspec.Struct, gc=False):
+    """A txn call succeeded; ids and epoch are the ones to use from now on."""
+
+    producer_id: int
+    epoch: int
+
+
+class ReceiptFound(msgspec.Struct, gc=False):
+    """What became of a message id."""
+
+    stream_id: int
+    first: int
+    next: int
+    digest: bytes
+    time_ms: int
+    gone: bool
+
+
+class ProducerFound(msgspec.Struct, gc=False):
+    """What a restarted producer asks: epoch, last sequence, and where its last batch is (-1 unknown)."""
+
+    epoch: int
+    last_sequence: int
+    first: int
+    next: int
+    used_ns: int
+
+
+class TopicFound(msgspec.Struct, gc=False):
+    """A topic's row."""
+
+    topic: Topic
+
+
+class TxnFound(msgspec.Struct, gc=False):
+    """A txn's row."""
+
+    txn: Txn
+
+
+class ApplicationFound(msgspec.Struct, gc=False):
+    """A Spark application's row."""
+
+    application: Application
+
+
+# --- refusals ----------------------------------------------------------------------------------------------------
+
+
+class Refusal(msgspec.Struct, gc=False):
+    """Base of everything that leaves the log as it was."""
+
+    code: ClassVar[str] = "refused"
+    retryable: ClassVar[bool] = False
+
+
+class NameInvalid(Refusal):
+    """A name that no table can hold."""
+
+    code: ClassVar[str] = "name_invalid"
+    name: str
+    reason: str
+
+
+class TopicMissing(Refusal):
+    """No topic of this name, or no such partition."""
+
+    code: ClassVar[str] = "topic_missing"
+    topic: str
+    partition: int = 0
+
+
+class TopicExists(Refusal):
+    """The name is taken by a topic with other settings."""
+
+    code: ClassVar[str] = "topic_exists"
+    topic: str
+    reason: str
+
+
+class ContentTypeMismatch(Refusal):
+    """The stream was made for another type of content."""
+
+    code: ClassVar[str] = "content_type_mismatch"
+    expected: str
+    received: str
+
+
+class StreamClosedRefusal(Refusal):
+    """The stream takes no more appends; its last offset is `tail` - 1."""
+
+    code: ClassVar[str] = "stream_closed"
+    stream_id: int
+    tail: int
+
+
+class SequenceGap(Refusal):
+    """A sequence before this one is missing."""
+
+    code: ClassVar[str] = "sequence_gap"
+    expected: int
+    received: int
+
+
+class Fenced(Refusal):
+    """A newer epoch of this producer exists. It never writes under the old one again."""
+
+    code: ClassVar[str] = "fenced"
+    current: int
+    claimed: int
+
+
+class SequenceConflict(Refusal):
+    """The sequence was used for other content."""
+
+    code: ClassVar[str] = "sequence_conflict"
+    sequence: int
+    stored_digest: bytes
+    claimed_digest: bytes
+
+
+class ClaimInvalid(Refusal):
+    """The claim contradicts itself or the rules of its epoch; nothing could make it valid."""
+
+    code: ClassVar[str] = "claim_invalid"
+    reason: str
+    expected: int = -1
+    received: int = -1
+
+
+class IdConflict(Refusal):
+    """The id was used for other content (P3). Nothing was written."""
+
+    code: ClassVar[str] = "id_conflict"
+    stream_id: int
+    offset: int
+    stored_digest: bytes
+    claimed_digest: bytes
+
+
+class ClaimConflict(Refusal):
+    """The commit id or batch id was used for other content."""
+
+    code: ClassVar[str] = "claim_conflict"
+    claim_id: str
+    outcome: list[int]
+    stored_digest: bytes
+    claimed_digest: bytes
+
+
+class PartlyDuplicate(Refusal):
+    """Some ids of an all-or-nothing write are stored already and others are not."""
+
+    code: ClassVar[str] = "partly_duplicate"
+    known: int
+    new: int
+    first_known_stream_id: int
+    first_known_offset: int
+
+
+class TailMismatch(Refusal):
+    """The stream's tail is not where the writer expected it."""
+
+    code: ClassVar[str] = "tail_mismatch"
+    stream_id: int
+    expected: int
+    tail: int
+
+
+class OrderKeyNotRising(Refusal):
+    """The ordering key must be above the last one."""
+
+    code: ClassVar[str] = "order_key_not_rising"
+    last: str
+    received: str
+
+
+class ConditionFailed(Refusal):
+    """A condition of a commit does not hold."""
+
+    code: ClassVar[str] = "condition_failed"
+    condition: str
+    number: int
+    """Which condition, counted from 0."""
+    expected: str
+    actual: str
+
+
+class TooLarge(Refusal):
+    """Over a bound: which one, how much was asked, how much is allowed."""
+
+    code: ClassVar[str] = "too_large"
+    what: str
+    limit: int
+    received: int
+
+
+class BatchRefused(Refusal):
+    """The records cannot be stored as they are."""
+
+    code: ClassVar[str] = "batch_refused"
+    reason: str
+
+
+class NoRoom(Refusal):
+    """The disk has no room for another segment. Reads go on; the same write can succeed once there is room."""
+
+    code: ClassVar[str] = "no_room"
+    retryable: ClassVar[bool] = True
+    needed_bytes: int
+
+
+class Overloaded(Refusal):
+    """Too much waits to be written. Try again; nothing was done."""
+
+    code: ClassVar[str] = "overloaded"
+    retryable: ClassVar[bool] = True
+    waiting_bytes: int
+    limit: int
+
+
+class OffsetAhead(Refusal):
+    """The offset is beyond what may be named."""
+
+    code: ClassVar[str] = "offset_ahead"
+    stream_id: int
+    offset: int
+    limit: int
+
+
+class OffsetGone(Refusal):
+    """The offset was trimmed."""
+
+    code: ClassVar[str] = "offset_gone"
+    stream_id: int
+    offset: int
+    floor: int
+
+
+class CursorPinned(Refusal):
+    """Trimming would remove what a pinned cursor has not processed."""
+
+    code: ClassVar[str] = "cursor_pinned"
+    cursor: str
+    frontier: int
+    asked: int
+
+
+class StageMissing(Refusal):
+    """Unknown, published or expired: a stage is used once."""
+
+    code: ClassVar[str] = "stage_missing"
+    stage_id: int
+
+
+class StageCountMismatch(Refusal):
+    """The stage does not hold what its owner believes it holds."""
+
+    code: ClassVar[str] = "stage_count_mismatch"
+    stage_id: int
+    expected: int
+    actual: int
+
+
+class ApplicationFenced(Refusal):
+    """A newer driver of this application exists."""
+
+    code: ClassVar[str] = "application_fenced"
+    application: str
+    current: int
+    claimed: int
+
+
+class ApplicationBatchRefused(Refusal):
+    """The batch does not follow what the application published last."""
+
+    code: ClassVar[str] = "application_batch_refused"
+    application: str
+    query: str
+    expected_batch: int
+    received_batch: int
+    reason: str
+
+
+class TxnRefused(Refusal):
+    """A txn call that its state forbids; `reason` is the name of a `core.txn.TxnRefusal`."""
+
+    code: ClassVar[str] = "txn_refused"
+    reason: str
+    producer_id: int = -1
+    epoch: int = -1
+
+
+class NotFound(Refusal):
+    """A query for something that is not there."""
+
+    code: ClassVar[str] = "not_found"
+    what: str
+
+
+class ShardMismatch(Refusal):
+    """The streams of one commit must lie in one shard."""
+
+    code: ClassVar[str] = "shard_mismatch"
+    first_shard: int
+    other_shard: int
+
+
+Done = (
+    Confirmed
+    | CommitConfirmed
+    | EachConfirmed
+    | TopicDone
+    | StreamDone
+    | StageDone
+    | ApplicationDone
+    | CursorDone
+    | TxnDone
+    | ReceiptFound
+    | ProducerFound
+    | TopicFound
+    | TxnFound
+    | ApplicationFound
+)
+Outcome = Done | Refusal

@@ -1,0 +1,91 @@
+"""Queries: commands that yield no entry. They see the writer's own state, so their answers pass the gate like all."""
+
+from oncelog.core import holes, message_id
+from oncelog.core.append import is_gone, known_id
+from oncelog.core.command import GetApplication, GetCursor, GetProducer, GetReceipt, GetStream, GetTopic, GetTxn
+from oncelog.core.outcome import (
+    ApplicationFound,
+    CursorDone,
+    NotFound,
+    Outcome,
+    ProducerFound,
+    ReceiptFound,
+    TopicFound,
+    TopicMissing,
+    TxnFound,
+)
+from oncelog.core.rows import Cursor
+from oncelog.core.state import NO_STREAM, State
+from oncelog.core.stream import stands
+
+Decision = tuple[None, Outcome]
+
+
+def decide_topic(state: State, command: GetTopic, _now_ns: int) -> Decision:
+    """A topic's row."""
+    topic = state.topics[command.name]
+    return None, TopicMissing(command.name) if topic is None else TopicFound(topic)
+
+
+def decide_stream(state: State, command: GetStream, _now_ns: int) -> Decision:
+    """Floor, stable, tail."""
+    stream = state.stream(command.topic, command.partition)
+    return None, TopicMissing(command.topic, command.partition) if stream is None else stands(stream)
+
+
+def decide_receipt(state: State, command: GetReceipt, now_ns: int) -> Decision:
+    """Was this id taken, where, with which content?"""
+    stream = state.stream(command.topic, command.partition)
+    if stream is None:
+        return None, TopicMissing(command.topic, command.partition)
+    value = known_id(state, stream, message_id.id_hash(stream, command.message_id), now_ns)
+    if value is None:
+        return None, NotFound("message id")
+    digest, stream_id, offset, time_ms, count = message_id.unpack(value)
+    gone = is_gone(state, stream_id, offset)
+    return None, ReceiptFound(stream_id, offset, offset + count, digest, time_ms, gone)
+
+
+def decide_producer(state: State, command: GetProducer, _now_ns: int) -> Decision:
+    """What a restarted producer asks."""
+    stream_id = NO_STREAM
+    if command.topic:
+        stream = state.stream(command.topic, command.partition)
+        if stream is None:
+            return None, TopicMissing(command.topic, command.partition)
+        stream_id = stream.stream_id
+    producer = state.producers[(stream_id, command.name)]
+    if producer is None:
+        return None, NotFound("producer")
+    first, next_ = -1, -1
+    if producer.batches:
+        place, end = producer.batches[-2:]
+        if isinstance(place, tuple):
+            first, next_ = place[1:3] if len(place) == 3 else (-1, -1)
+        elif isinstance(place, int) and isinstance(end, int):
+            first, next_ = place, end
+    return None, ProducerFound(producer.epoch, producer.last, first, next_, producer.used_ns)
+
+
+def decide_cursor(state: State, command: GetCursor, _now_ns: int) -> Decision:
+    """The frontier, past the holes that came to lie at it since."""
+    stream = state.stream(command.topic, command.partition)
+    if stream is None:
+        return None, TopicMissing(command.topic, command.partition)
+    row = state.cursors[(command.name, stream.stream_id)]
+    if row is None:
+        return None, CursorDone(None)
+    frontier = min(holes.step_over(state, stream, max(row.frontier, stream.floor)), stream.tail)
+    return None, CursorDone(Cursor(frontier, list(row.confirmed), row.metadata, row.pinned, row.used_ns))
+
+
+def decide_txn(state: State, command: GetTxn, _now_ns: int) -> Decision:
+    """A txn's row."""
+    txn = state.txns[command.txn_id]
+    return None, NotFound("txn") if txn is None else TxnFound(txn)
+
+
+def decide_application(state: State, command: GetApplication, _now_ns: int) -> Decision:
+    """A Spark application's row."""
+    row = state.applications[command.application]
+    return None, NotFound("application") if row is None else ApplicationFound(row)

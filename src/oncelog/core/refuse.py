@@ -1,0 +1,40 @@
+"""From a producer's verdict to the answer: the one place that knows both vocabularies."""
+
+from typing import assert_never
+
+from oncelog.core import producer as rules
+from oncelog.core.outcome import ClaimInvalid, Fenced, Refusal, SequenceConflict, SequenceGap
+
+RefusedVerdict = (
+    rules.Gap
+    | rules.Fenced
+    | rules.Conflict
+    | rules.EpochMustStartAtZero
+    | rules.EpochAhead
+    | rules.ModeMismatch
+    | rules.Overlap
+    | rules.BadClaim
+)
+
+
+def refusal_of(verdict: RefusedVerdict) -> Refusal:
+    """Every verdict that is neither an acceptance nor a duplicate."""
+    match verdict:
+        case rules.Gap():
+            return SequenceGap(verdict.expected, verdict.received)
+        case rules.Fenced():
+            return Fenced(verdict.current_epoch, verdict.claimed_epoch)
+        case rules.Conflict():
+            return SequenceConflict(verdict.sequence, verdict.remembered_digest, verdict.claimed_digest)
+        case rules.EpochMustStartAtZero():
+            return ClaimInvalid("a new epoch starts at sequence 0", 0, verdict.received)
+        case rules.EpochAhead():
+            return ClaimInvalid("the epoch was never given out", verdict.current_epoch, verdict.claimed_epoch)
+        case rules.ModeMismatch():
+            return ClaimInvalid("sequences of one epoch count one thing", verdict.mode, verdict.claimed_mode)
+        case rules.Overlap():
+            return ClaimInvalid("the range is partly written", verdict.last + 1, verdict.claimed_first)
+        case rules.BadClaim():
+            return ClaimInvalid(verdict.reason, received=verdict.number)
+        case _:
+            assert_never(verdict)

@@ -1,0 +1,159 @@
+"""Rows: what the log remembers, one class per table, and the keys they are found by.
+
+A row is the derived state of one thing; the journal is the truth. Only `core.apply` changes rows. They are stored in
+the index as they stand here (positional MessagePack), so a field may be added at the end with a default and never be
+removed or reordered.
+
+Invariants that `core.audit` checks: floor <= stable <= tail; a stage's count equals its batches; holes in a chunk are
+sorted, disjoint and inside the chunk; at most five batches per producer.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from oncelog import limits
+
+
+class Table(IntEnum):
+    """The tables of the state. Numbers are part of the index format and of `carried` entries."""
+
+    TOPIC = 0  # key: name
+    STREAM = 1  # key: stream id
+    PRODUCER = 2  # key: (stream id, scoped name); stream 0 for a claim on a commit
+    CURSOR = 3  # key: (cursor name, stream id)
+    TXN = 4  # key: txn id
+    STAGE = 5  # key: stage id
+    APPLICATION = 6  # key: application name
+    REMEMBERED = 7  # key: (scope, id)
+    HOLES = 8  # key: (stream id, chunk number)
+
+
+Key = str | int | tuple[int, str] | tuple[str, int] | tuple[str, str] | tuple[int, int]
+TableKey = tuple[Table, Key]
+
+FOREVER: Final = -1
+"""As `dedupe_floor_ms`: ids and producers are never forgotten (fact streams)."""
+
+
+class Cause(IntEnum):
+    """Why an offset is a hole."""
+
+    CONTROL = 0  # a txn marker
+    ABORTED = 1  # written by a txn that was aborted
+    DELETED = 2  # deleted by a client
+
+
+class TopicConfig(msgspec.Struct, gc=False, array_like=True, omit_defaults=False):
+    """What a topic was created with. Two creations agree iff these are equal."""
+
+    content_type: str = "application/octet-stream"
+    dedupe_floor_ms: int = limits.DEDUPE_FLOOR_MS_DEFAULT
+    duplicate_window_ms: int = 0
+    """If above 0, ids are remembered for exactly this long instead of by the floor."""
+    id_zone: str = ""
+    """If set, message ids are unique over all topics of this zone instead of per stream."""
+    txn_timeout_ms_max: int = limits.TXN_TIMEOUT_MS_MAX
+    attributes: dict[str, str] = {}
+    """Settings that only a face understands, kept word for word."""
+
+
+class Topic(msgspec.Struct, gc=False, array_like=True):
+    """A name and its partitions. Deleting removes this row; ids are never reused."""
+
+    topic_id: int
+    name: str
+    stream_ids: list[int]
+    config: TopicConfig
+    created_ns: int
+
+
+class Stream(msgspec.Struct, gc=False, array_like=True):
+    """One ordered sequence of records. Containers are made on first use: most streams never need one."""
+
+    stream_id: int
+    topic_id: int
+    partition: int
+    config: TopicConfig
+    tail: int = 0
+    floor: int = 0
+    closed: bool = False
+    deleted_ns: int = 0
+    shard: int = 0
+    time_ns: int = 0
+    """Append time of the newest batch; never decreases."""
+    order_key: str = ""
+    """Last accepted `Stream-Seq`: a free string that must rise."""
+    hole_count: int = 0
+    """Offsets in [0, tail) that are holes; 0 spares every reader the look-up."""
+    open_txns: dict[int, int] | None = None
+    """producer id -> first offset of its open txn here."""
+    trim_marks: list[int] | None = None
+    """Flat (floor, time ns) pairs, oldest first: when each stretch was removed, for the dedupe floor."""
+    pins: dict[str, int] | None = None
+    """Pinned cursors and their frontiers: retention never passes them unless told."""
+
+    @property
+    def stable(self) -> int:
+        """Nothing open lies below this offset."""
+        return min(self.open_txns.values()) if self.open_txns else self.tail
+
+
+class HoleChunk(msgspec.Struct, gc=False, array_like=True):
+    """The holes among HOLE_CHUNK_OFFSETS neighbouring offsets: flat (first, next, cause, producer id), sorted."""
+
+    holes: list[int]
+
+
+class Cursor(msgspec.Struct, gc=False, array_like=True):
+    """A consumer's saved place. Everything below `frontier` is processed; `confirmed` lies above it."""
+
+    frontier: int
+    confirmed: list[int]
+    """Flat half-open ranges (first, next), sorted, disjoint, never touching: confirmed out of order."""
+    metadata: str = ""
+    pinned: bool = False
+    used_ns: int = 0
+
+
+class Stage(msgspec.Struct, gc=False, array_like=True):
+    """An extent that is in no stream yet: durable and invisible until it is published or expires."""
+
+    stage_id: int
+    application: str
+    fence: int
+    count: int
+    stored_bytes: int
+    expires_ns: int
+    ttl_ms: int
+    last_first: int = -1
+    last_digest: bytes = b""
+    """The newest append, so that its retry is recognised."""
+
+
+class Application(msgspec.Struct, gc=False, array_like=True):
+    """A Spark application: who may publish, what it published last, and how far its sources had been read."""
+
+    fence: int
+    query: str = ""
+    batch: int = -1
+    source_end: bytes = b""
+    outcome: list[int] = []
+    """Flat (stream, first, next) of the last published batch."""
+    used_ns: int = 0
+
+
+class Remembered(msgspec.Struct, gc=False, array_like=True):
+    """The outcome of a claim that has an id of its own: a commit id, a batch id."""
+
+    digest: bytes
+    outcome: list[int]
+    """Flat (stream, first, next)."""
+    used_ns: int
+    floor_ms: int
+
+
+def chunk_of(offset: int) -> int:
+    """The number of the hole chunk that `offset` lies in."""
+    return offset >> limits.HOLE_CHUNK_BITS

@@ -1,0 +1,180 @@
+"""Topics and streams: create, grow, configure, close, delete, trim, delete single records."""
+
+from oncelog import limits
+from oncelog.core import holes
+from oncelog.core.append import known_producer
+from oncelog.core.command import (
+    AddPartitions,
+    CloseStream,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteRecords,
+    DeleteTopic,
+    Trim,
+)
+from oncelog.core.cursor import ranges_refused
+from oncelog.core.entry import (
+    Claimed,
+    Compound,
+    Entry,
+    HolesAdded,
+    Operation,
+    PartitionsAdded,
+    StreamClosed,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+    Trimmed,
+)
+from oncelog.core.outcome import (
+    CursorPinned,
+    NameInvalid,
+    OffsetAhead,
+    OffsetGone,
+    Outcome,
+    Refusal,
+    StreamDone,
+    TooLarge,
+    TopicDone,
+    TopicExists,
+    TopicMissing,
+)
+from oncelog.core.producer import Accept, Duplicate, judge
+from oncelog.core.refuse import refusal_of
+from oncelog.core.rows import Cause, Stream
+from oncelog.core.state import State
+
+Decision = tuple[Entry | None, Outcome]
+
+
+def name_refused(name: str) -> Refusal | None:
+    """Names are index keys and, on some faces, paths: bounded, printable, and no way up."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if size > limits.TOPIC_NAME_BYTES_MAX:
+        return TooLarge("topic name bytes", limits.TOPIC_NAME_BYTES_MAX, size)
+    if not name or not name.isprintable() or any(part in ("", ".", "..") for part in name.split("/")):
+        return NameInvalid(name, "printable, not empty, no empty, '.' or '..' path segment")
+    return None
+
+
+def stands(stream: Stream, *, changed: bool = False) -> StreamDone:
+    """Where a stream stands now."""
+    return StreamDone(stream.stream_id, stream.floor, stream.stable, stream.tail, stream.closed, changed)
+
+
+def decide_create(state: State, command: CreateTopic, now_ns: int) -> Decision:
+    """A new topic, or agreement with the one that is there: creating twice is a retry."""
+    if (refusal := name_refused(command.name)) is not None:
+        return None, refusal
+    if not 1 <= command.partitions <= limits.PARTITIONS_MAX:
+        return None, TooLarge("partitions", limits.PARTITIONS_MAX, command.partitions)
+    topic = state.topics[command.name]
+    if topic is not None:
+        if topic.config != command.config:
+            return None, TopicExists(command.name, "it has other settings")
+        if len(topic.stream_ids) != command.partitions:
+            return None, TopicExists(command.name, f"it has {len(topic.stream_ids)} partitions")
+        return None, TopicDone(topic.topic_id, list(topic.stream_ids), changed=False)
+    topic_id = state.next_id
+    stream_ids = list(range(topic_id + 1, topic_id + 1 + command.partitions))
+    operation = TopicCreated(topic_id, command.name, stream_ids, command.config)
+    return Compound(state.append_time(now_ns), [operation]), TopicDone(topic_id, list(stream_ids), changed=True)
+
+
+def decide_add_partitions(state: State, command: AddPartitions, now_ns: int) -> Decision:
+    """Topics only grow: a partition that vanished would take its records along."""
+    topic = state.topics[command.name]
+    if topic is None:
+        return None, TopicMissing(command.name)
+    have = len(topic.stream_ids)
+    if not have <= command.partitions <= limits.PARTITIONS_MAX:
+        return None, TooLarge(
+            f"partitions (it has {have}; a topic only grows)", limits.PARTITIONS_MAX, command.partitions
+        )
+    if command.partitions == have:
+        return None, TopicDone(topic.topic_id, list(topic.stream_ids), changed=False)
+    added = list(range(state.next_id, state.next_id + command.partitions - have))
+    entry = Compound(state.append_time(now_ns), [PartitionsAdded(command.name, added)])
+    return entry, TopicDone(topic.topic_id, topic.stream_ids + added, changed=True)
+
+
+def decide_configure(state: State, command: ConfigureTopic, now_ns: int) -> Decision:
+    """New settings for a topic and all its streams."""
+    topic = state.topics[command.name]
+    if topic is None:
+        return None, TopicMissing(command.name)
+    if topic.config == command.config:
+        return None, TopicDone(topic.topic_id, list(topic.stream_ids), changed=False)
+    if topic.config.id_zone != command.config.id_zone:
+        return None, TopicExists(command.name, "message ids cannot move to another zone")
+    operation = TopicConfigured(command.name, list(topic.stream_ids), command.config)
+    return Compound(state.append_time(now_ns), [operation]), TopicDone(topic.topic_id, list(topic.stream_ids), True)
+
+
+def decide_delete(state: State, command: DeleteTopic, now_ns: int) -> Decision:
+    """Unlink the name. A name that is not there is refused: a client that retries gets told what it wants to know."""
+    topic = state.topics[command.name]
+    if topic is None:
+        return None, TopicMissing(command.name)
+    operation = TopicDeleted(command.name, list(topic.stream_ids))
+    return Compound(state.append_time(now_ns), [operation]), TopicDone(topic.topic_id, list(topic.stream_ids), True)
+
+
+def decide_close(state: State, command: CloseStream, now_ns: int) -> Decision:
+    """Close for good. Closing twice succeeds; with a producer claim the claim is used up like an append's."""
+    stream = state.stream(command.topic, command.partition)
+    if stream is None:
+        return None, TopicMissing(command.topic, command.partition)
+    operations: list[Operation] = [] if stream.closed else [StreamClosed(stream.stream_id)]
+    claim = command.claim
+    if claim is not None:
+        producer = known_producer(state, stream, claim.name, now_ns)
+        verdict = judge(producer, claim)
+        if isinstance(verdict, Accept):
+            place = [stream.stream_id, stream.tail, stream.tail]
+            operations.append(Claimed(stream.stream_id, claim, verdict.epoch, place))
+        elif isinstance(verdict, Duplicate):
+            operations = []
+        elif not stream.closed:
+            return None, refusal_of(verdict)
+    entry = Compound(state.append_time(now_ns), operations) if operations else None
+    answer = stands(stream, changed=entry is not None)
+    answer.closed = True
+    return entry, answer
+
+
+def decide_trim(state: State, command: Trim, now_ns: int) -> Decision:
+    """Raise the floor, over holes that follow; never lowers it."""
+    stream = state.stream(command.topic, command.partition)
+    if stream is None:
+        return None, TopicMissing(command.topic, command.partition)
+    if command.floor > stream.stable:
+        return None, OffsetAhead(stream.stream_id, command.floor, stream.stable)
+    if command.floor <= stream.floor:
+        return None, stands(stream)
+    floor = min(holes.step_over(state, stream, command.floor), stream.stable)
+    if not command.force and stream.pins:
+        cursor, frontier = min(stream.pins.items(), key=lambda pin: pin[1])
+        if frontier < command.floor:
+            return None, CursorPinned(cursor, frontier, command.floor)
+    answer = stands(stream, changed=True)
+    answer.floor = floor
+    return Compound(state.append_time(now_ns), [Trimmed(stream.stream_id, floor)]), answer
+
+
+def decide_delete_records(state: State, command: DeleteRecords, now_ns: int) -> Decision:
+    """Turn records into holes. What is a hole already stays one: deleting twice is a retry."""
+    stream = state.stream(command.topic, command.partition)
+    if stream is None:
+        return None, TopicMissing(command.topic, command.partition)
+    if (refusal := ranges_refused(command.ranges, stream.stable, stream.stream_id)) is not None:
+        return None, refusal
+    if command.ranges[0] < stream.floor:
+        return None, OffsetGone(stream.stream_id, command.ranges[0], stream.floor)
+    live: list[int] = []
+    for at in range(0, len(command.ranges), 2):
+        live += holes.live_parts(state, stream, command.ranges[at], command.ranges[at + 1])
+    if not live:
+        return None, stands(stream)
+    operation = HolesAdded(stream.stream_id, live, Cause.DELETED)
+    return Compound(state.append_time(now_ns), [operation]), stands(stream, changed=True)

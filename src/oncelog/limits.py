@@ -1,0 +1,156 @@
+"""Every bound, with its unit and its reason. A leaf. Relations between bounds are asserted at import.
+
+`docs/limits.md` lists them; a test compares the two.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# --- records and batches ---------------------------------------------------------------------------------------
+
+BATCH_INFLATED_BYTES_MAX: Final = 64 * MIB
+"""A compressed batch may inflate to this much. A 4 MiB batch of zeros could otherwise ask for gigabytes."""
+
+BATCH_RECORDS_MAX: Final = 1 << 20
+"""Records of one batch. The smallest record has 7 bytes, so 4 MiB hold 600,000; only compression could bring more, and
+skimming 9 million records would hold the loop for seconds."""
+
+# --- entries and groups ----------------------------------------------------------------------------------------
+
+ENTRY_BYTES_MAX: Final = 4 * MIB
+"""One entry. Larger writes go through a stage, so that one client cannot make every other wait for its disk time."""
+
+GROUP_BYTES_MAX: Final = 8 * MIB
+"""What one fdatasync covers. Above 4 MiB a larger group no longer gains throughput, it only adds latency."""
+
+# --- journal ---------------------------------------------------------------------------------------------------
+
+FRAME_ALIGN_BYTES: Final = 512
+"""Frames start and end on sectors, the unit that a disk writes whole: a confirmed sector is never written again."""
+
+SEGMENT_BYTES_DEFAULT: Final = 64 * MIB
+"""One segment file. Large enough that changing over is rare, small enough to pre-write in well under a second."""
+
+SEGMENT_BYTES_MIN: Final = 16 * KIB
+"""Tests use tiny segments so that every change-over is reached by a handful of entries."""
+
+SPARES_WANTED: Final = 3
+"""Pre-written segments kept ready: one reserve for timers, aborts and cleaning, two that absorb a burst meanwhile."""
+
+SPARE_PIECE_BYTES: Final = 4 * MIB
+"""A spare is zero-filled and synced in pieces, so that a group never queues behind a whole segment of zeros."""
+
+SEGMENT_FILES_OPEN_MAX: Final = 256
+"""Descriptors kept open for reading old segments; a quarter of the usual soft limit, the rest is for sockets."""
+
+READ_AHEAD_BYTES: Final = 256 * KIB
+"""What replay reads at once: small frames then cost no system call each, and a seek stays cheap."""
+
+PWRITEV_BUFFERS_MAX: Final = 1024
+"""IOV_MAX of Linux: a longer list of buffers is refused by the kernel."""
+
+# --- streams, names and claims ---------------------------------------------------------------------------------
+
+TOPIC_NAME_BYTES_MAX: Final = 400
+"""An index key; longer than Kafka's 249 and than any sensible path."""
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions of one topic; each is a stream with its own row."""
+
+PRODUCER_NAME_BYTES_MAX: Final = 400
+"""Names are index keys; LMDB takes keys of up to 511 bytes."""
+
+MESSAGE_ID_BYTES_MAX: Final = 1024
+"""Ids are hashed before they are stored; the bound keeps a request header honest."""
+
+SEQUENCE_MAX: Final = 2**53 - 1
+"""What JSON and JavaScript carry exactly; the durable-streams protocol sets the same bound."""
+
+KAFKA_SEQUENCE_MAX: Final = 2**31 - 1
+"""Kafka's sequences are signed 32-bit and wrap to 0."""
+
+KAFKA_EPOCH_MAX: Final = 32_766
+"""The last epoch a client may hold; after it the producer id is rotated."""
+
+KAFKA_FENCE_EPOCH_MAX: Final = 32_767
+"""The largest 16-bit epoch: kept free so that even a client at KAFKA_EPOCH_MAX can be fenced by one more bump."""
+
+PRODUCER_BATCHES_REMEMBERED: Final = 5
+"""Batches per producer whose offsets a retry can ask for: Kafka's window, the most an idempotent client has in flight."""
+
+DEDUPE_FLOOR_MS_DEFAULT: Final = 7 * 24 * 3600 * 1000
+"""Ids and producers outlive their record by this much: longer than a weekend outage plus its repair."""
+
+TRIM_MARKS_MAX: Final = 32
+"""Removal times kept per stream. Older ones are joined to the later time, which only remembers ids longer."""
+
+HOLE_CHUNK_BITS: Final = 12
+"""4,096 offsets share one row of holes: one txn marker rewrites at most a few KB, one look-up serves many records."""
+
+COMMIT_APPENDS_MAX: Final = 10_000
+"""Streams and conditions in one commit: more would hold up every other writer for tens of milliseconds."""
+
+TXN_RANGES_MAX: Final = 50_000
+"""Separate stretches one txn may write before it must end: its end is one entry and has to fit."""
+
+CURSOR_CONFIRMED_RANGES_MAX: Final = 10_000
+"""Ranges confirmed above a cursor's frontier. Beyond it the consumer must close gaps first."""
+
+STAGE_TTL_MS_DEFAULT: Final = 24 * 3600 * 1000
+"""A stage nobody publishes is freed after a day: longer than any sane Spark batch, shorter than a full disk."""
+
+STAGE_TTL_MS_MAX: Final = 30 * 24 * 3600 * 1000
+"""A month: beyond it an abandoned stage is a leak."""
+
+STAGES_PER_PUBLISH_MAX: Final = 100_000
+"""Stages in one publish; each costs about 30 bytes of one entry."""
+
+ENTRY_OVERHEAD_BYTES: Final = 512
+"""What an entry may need beside its batches, names and claims when space is reserved for it."""
+
+# --- txns ------------------------------------------------------------------------------------------------------
+
+TXN_TIMEOUT_MS_MIN: Final = 1_000
+"""A shorter timeout would abort healthy clients over one slow round trip."""
+
+TXN_TIMEOUT_MS_MAX: Final = 15 * 60 * 1_000
+"""An abandoned txn holds back every read-committed reader of its streams for this long at most; Kafka's bound."""
+
+TXN_TIMEOUT_MS_DEFAULT: Final = 60_000
+"""When a client names none; the default of Kafka's clients."""
+
+TXN_ID_EXPIRY_MS: Final = 7 * 24 * 60 * 60 * 1_000
+"""An unused txn id is forgotten after this, as in Kafka; as long as the dedupe floor, so that no fence goes early."""
+
+CURSOR_NAME_BYTES_MAX: Final = 400
+"""An index key holds the name and a stream id, and LMDB takes keys of up to 511 bytes."""
+
+CURSOR_METADATA_BYTES_MAX: Final = 4096
+"""Kafka's default bound for the text that a consumer stores beside its offset."""
+
+COMMIT_ID_BYTES_MAX: Final = 400
+"""An index key, like a cursor name."""
+
+COMMIT_APPEND_BYTES: Final = 128
+"""What one append or cursor move of a commit may need beside its batch and names when its size is estimated."""
+
+APPLICATION_NAME_BYTES_MAX: Final = 400
+"""An index key, like a cursor name."""
+
+TXN_ID_BYTES_MAX: Final = 400
+"""An index key, like a cursor name."""
+
+# --- storage index ---------------------------------------------------------------------------------------------
+
+ID_RUN_IDS_MAX: Final = 50_000_000
+"""Ids in one run. Merging one rewrites 2.8 GB in a minute or so; a larger one would only save one filter per 50 M ids."""
+
+ID_RUNS_MAX: Final = 20
+"""Runs of message ids beyond which even runs of unlike size are merged: every look-up may have to ask each of them."""
+
+assert ENTRY_BYTES_MAX < GROUP_BYTES_MAX < SEGMENT_BYTES_DEFAULT
+assert SEGMENT_BYTES_MIN % FRAME_ALIGN_BYTES == 0
+assert KAFKA_FENCE_EPOCH_MAX == KAFKA_EPOCH_MAX + 1
+assert TXN_TIMEOUT_MS_MIN <= TXN_TIMEOUT_MS_DEFAULT <= TXN_TIMEOUT_MS_MAX < TXN_ID_EXPIRY_MS

@@ -1,0 +1,1 @@
+"""Small scripts for developers; no part of the package."""
