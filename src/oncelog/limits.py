@@ -22,6 +22,9 @@ skimming 9 million records would hold the loop for seconds."""
 ENTRY_BYTES_MAX: Final = 4 * MIB
 """One entry. Larger writes go through a stage, so that one client cannot make every other wait for its disk time."""
 
+BATCH_BYTES_MAX: Final = ENTRY_BYTES_MAX - 8 * KIB
+"""One batch. The rest of its entry is for what stands beside it: names, claim, order key, ids; 3 KiB at most."""
+
 GROUP_BYTES_MAX: Final = 8 * MIB
 """What one fdatasync covers. Above 4 MiB a larger group no longer gains throughput, it only adds latency."""
 
@@ -61,6 +64,21 @@ PARTITIONS_MAX: Final = 10_000
 
 PRODUCER_NAME_BYTES_MAX: Final = 400
 """Names are index keys; LMDB takes keys of up to 511 bytes."""
+
+PRODUCER_SESSION_BYTES_MAX: Final = 400
+"""Stands in every entry of its producer, so as short as a name."""
+
+CLAIM_DIGEST_BYTES_MAX: Final = 32
+"""A SHA-256; the digests that we make have 16 bytes."""
+
+ORDER_KEY_BYTES_MAX: Final = 1024
+"""`Stream-Seq` is a free string; it stands in the stream's row and in every entry that sets it."""
+
+TOPIC_CONFIG_BYTES_MAX: Final = 16 * KIB
+"""Content type, zone and attributes of a topic. Every partition's row repeats them."""
+
+DELETE_OFFSETS_MAX: Final = 1 << 18
+"""Offsets in one delete of single records: 64 chunks of holes, and one entry even if every second one is a hole."""
 
 MESSAGE_ID_BYTES_MAX: Final = 1024
 """Ids are hashed before they are stored; the bound keeps a request header honest."""
@@ -104,8 +122,17 @@ STAGE_TTL_MS_DEFAULT: Final = 24 * 3600 * 1000
 STAGE_TTL_MS_MAX: Final = 30 * 24 * 3600 * 1000
 """A month: beyond it an abandoned stage is a leak."""
 
-STAGES_PER_PUBLISH_MAX: Final = 100_000
-"""Stages in one publish; each costs about 30 bytes of one entry."""
+STAGES_PER_PUBLISH_MAX: Final = 50_000
+"""Stages in one publish or one drop; each costs up to 42 bytes of one entry."""
+
+PUBLISHED_STAGE_BYTES: Final = 72
+"""What one stage of a publish may need: its own operation, and its stream's place in the application's outcome."""
+
+QUERY_NAME_BYTES_MAX: Final = 400
+"""Spark's query ids have 36 bytes; as long as any other name."""
+
+APPLICATION_SOURCE_BYTES_MAX: Final = 1 * MIB
+"""Source offsets that an application stores: a JSON object with 20,000 partitions."""
 
 ENTRY_OVERHEAD_BYTES: Final = 512
 """What an entry may need beside its batches, names and claims when space is reserved for it."""
@@ -133,14 +160,48 @@ CURSOR_METADATA_BYTES_MAX: Final = 4096
 COMMIT_ID_BYTES_MAX: Final = 400
 """An index key, like a cursor name."""
 
-COMMIT_APPEND_BYTES: Final = 128
-"""What one append or cursor move of a commit may need beside its batch and names when its size is estimated."""
+CLAIM_SCOPE_BYTES_MAX: Final = 64
+"""Part of an index key beside a commit id."""
+
+COMMIT_APPEND_BYTES: Final = 256
+"""What one append or cursor move of a commit may need beside its batch and names when its size is estimated: header,
+id, and its place in two remembered outcomes."""
+
+TXN_STREAM_BYTES: Final = 256
+"""What one stream of a txn may need in the entry that ends it: marker, fence, release, head of the aborted ranges."""
+
+TXN_RANGE_BYTES: Final = 20
+"""What one stretch of a txn may need in the entry that ends it."""
 
 APPLICATION_NAME_BYTES_MAX: Final = 400
 """An index key, like a cursor name."""
 
 TXN_ID_BYTES_MAX: Final = 400
 """An index key, like a cursor name."""
+
+# --- engine ----------------------------------------------------------------------------------------------------
+
+WAITING_BYTES_MAX: Final = 64 * MIB
+"""Commands that wait for room or for the index, in all. Servers stop reading long before; this bounds the rest."""
+
+CHECKPOINT_BYTES: Final = 64 * MIB
+"""Journal bytes between two checkpoints of the index: the tail that a restart replays, and the memory for what is
+newer than the index, are a few times this."""
+
+INDEX_LAG_BYTES_MAX: Final = 256 * MIB
+"""If the index falls further behind, commands wait: memory is bounded by journal bytes."""
+
+ROWS_CACHED_MAX: Final = 300_000
+"""Rows per table kept in memory although the index has them. About 400 bytes each."""
+
+FREE_SLICE: Final = 2_000
+"""Rows or ids freed in one go: freeing 60,000 at once stalled the loop by 100 ms."""
+
+PROOF_IDLE_MS: Final = 1_000
+"""A journal idle for this long appends an empty frame, so that its last group is followed by proof."""
+
+TIMER_CHECK_MS: Final = 1_000
+"""How often txns and stages are looked at; P7 promises their end within their timeout plus this."""
 
 # --- storage index ---------------------------------------------------------------------------------------------
 
@@ -150,7 +211,21 @@ ID_RUN_IDS_MAX: Final = 50_000_000
 ID_RUNS_MAX: Final = 20
 """Runs of message ids beyond which even runs of unlike size are merged: every look-up may have to ask each of them."""
 
+INDEX_COMMIT_JOURNAL_BYTES: Final = 64 * MIB
+"""Journal bytes that one commit of the index covers at most: the builder's memory, and what a crash makes it repeat."""
+
+INDEX_COMMIT_ENTRIES: Final = 200_000
+"""Entries that one commit of the index covers at most, when they are small."""
+
+INDEX_COMMIT_IDS: Final = 500_000
+"""Message ids that one commit of the index covers at most: one entry can bring thousands, at 200 bytes of memory each."""
+
+INDEX_ROWS_CACHED_MAX: Final = 100_000
+"""Rows that the index builder keeps between commits, some 50 MB: beyond it they are read again when needed."""
+
 assert ENTRY_BYTES_MAX < GROUP_BYTES_MAX < SEGMENT_BYTES_DEFAULT
+assert TXN_RANGES_MAX * TXN_RANGE_BYTES + COMMIT_APPENDS_MAX * TXN_STREAM_BYTES < BATCH_BYTES_MAX
+assert STAGES_PER_PUBLISH_MAX * PUBLISHED_STAGE_BYTES < BATCH_BYTES_MAX
 assert SEGMENT_BYTES_MIN % FRAME_ALIGN_BYTES == 0
 assert KAFKA_FENCE_EPOCH_MAX == KAFKA_EPOCH_MAX + 1
 assert TXN_TIMEOUT_MS_MIN <= TXN_TIMEOUT_MS_DEFAULT <= TXN_TIMEOUT_MS_MAX < TXN_ID_EXPIRY_MS

@@ -88,9 +88,10 @@ def rows() -> Iterator[Producer | None]:
                 yield row_of(mode, epoch, ranges, digest=RED)
         yield row_of(mode, 1, singles(2))
     yield row_of(RISING, 1, [(1, 2), (5, 5)], digest=RED)
-    for session in ("", "mine"):
+    for epoch, session in itertools.product((2, 3), ("", "mine")):
         for ranges in (singles(1), singles(6), singles(7), [(0, 1), (2, 2)], [(3, 3)]):
-            yield row_of(REQUESTS, 2, ranges, managed=True, session=session, digest=RED)
+            yield row_of(REQUESTS, epoch, ranges, managed=True, session=session, digest=RED)
+    yield msgspec.structs.replace(fence_row(REQUESTS, 2), session="mine")
     yield row_of(RECORDS, 1, [(WRAP - 2, WRAP - 1)])
     yield row_of(RECORDS, 1, [(WRAP - 3, WRAP - 1), (WRAP, WRAP)])
     yield row_of(RECORDS, 1, [(WRAP - 1, 1), (2, 2)])
@@ -305,6 +306,7 @@ def test_kafka_five_in_flight_retried_in_any_order_get_their_own_offsets() -> No
 def test_kafka_sequence_wraps_to_zero_and_the_wrapped_batch_is_remembered() -> None:
     row = row_of(RECORDS, 0, [(WRAP - 4, WRAP - 1)])
     assert judge(row, claim_of(RECORDS, 0, WRAP + 1)) == BadClaim("first sequence out of range", WRAP + 1)
+    assert judge(row, claim_of(RECORDS, 0, WRAP, WRAP + 1)) == BadClaim("last sequence out of range", WRAP + 1)
     across = claim_of(RECORDS, 0, WRAP, 1)
     assert judge(row, across) == Accept(0, False)
     row = advance(row, across, 0, 50, 53, 1)
@@ -313,6 +315,7 @@ def test_kafka_sequence_wraps_to_zero_and_the_wrapped_batch_is_remembered() -> N
     exact = row_of(RECORDS, 0, [(WRAP, WRAP)])
     assert judge(exact, claim_of(RECORDS, 0, 0)) == Accept(0, False)
     assert judge(exact, claim_of(RECORDS, 0, 7)) == Gap(0, 7)
+    assert judge(exact, claim_of(RECORDS, 0, WRAP + 1)) == BadClaim("first sequence out of range", WRAP + 1)
 
 
 def test_kafka_epoch_bumped_by_a_marker_fences_before_anything_is_written_in_it() -> None:
@@ -323,6 +326,12 @@ def test_kafka_epoch_bumped_by_a_marker_fences_before_anything_is_written_in_it(
     assert judge(row, claim_of(RECORDS, 5, 0)) == Accept(5, False)
     assert judge(row, claim_of(RECORDS, 32767, 0)) == Accept(32767, True)
     assert judge(row, claim_of(RECORDS, 32768, 0)) == BadClaim("epoch out of range", 32768)
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_first_write_of_a_fence_epoch_makes_the_row_that_a_new_producer_would_have(first: int) -> None:
+    claim = claim_of(RISING, 5, first, managed=True, session="mine", digest=RED)
+    assert advance(fence_row(RECORDS, 5), claim, 5, 40, 41, 2) == advance(None, claim, 5, 40, 41, 2)
 
 
 def test_http_sequence_retried_with_other_bytes_conflicts_only_while_remembered() -> None:

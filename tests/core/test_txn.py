@@ -189,6 +189,7 @@ def test_add_of_what_is_there_repeats_and_of_more_adds() -> None:
     assert after is not None
     assert (after.streams, after.groups) == ({1: [10, 12], 2: [], 3: []}, ["g", "h"])
     assert row.streams == {1: [10, 12], 2: []}, "the old row is untouched"
+    assert row.groups == ["g"]
     after.streams[1].append(0)
     assert row.streams[1] == [10, 12], "and shares no list"
 
@@ -202,6 +203,16 @@ def test_write_and_offsets_need_their_stream_and_group_in_the_txn() -> None:
     after = next_txn(row, verdict, txn_id="t", now_ns=9, pending=[("g", 4, 17, "m")])
     assert after is not None
     assert (after.pending, after.started_ns, after.updated_ns) == ([("g", 4, 17, "m")], 0, 9)
+    assert row.pending == [], "the old row is untouched"
+
+
+def test_new_txn_id_starts_empty_and_its_txn_starts_with_the_first_add() -> None:
+    row = next_txn(None, ask(None, TxnEvent.INIT), txn_id="t", now_ns=3, fresh_producer_id=PID)
+    assert row == Txn("t", PID, 0, NO_PRODUCER_ID, NO_EPOCH, 60_000, TxnState.EMPTY, 3, 3)
+    opened = next_txn(row, ask(row, TxnEvent.ADD), txn_id="t", now_ns=8, streams=[4], groups=["g"])
+    assert opened == msgspec.structs.replace(
+        row, state=TxnState.ONGOING, started_ns=8, updated_ns=8, streams={4: []}, groups=["g"]
+    )
 
 
 # --- timeouts -----------------------------------------------------------------------------------------------------
@@ -257,6 +268,7 @@ def test_timeout_without_a_fence_keeps_the_client_out_until_it_knows() -> None:
     """`fence_on_timeout = false`: the epoch stays, but a client that still believes in its txn gets no half of it."""
     row = step(txn_in(TxnState.ONGOING), TxnEvent.TIMEOUT, EXPIRY_NS, fence_on_timeout=False)
     assert (row.state, row.epoch, row.abort_unseen) == (TxnState.COMPLETE_ABORT, 5, True)
+    assert row.timeout_ms == step(txn_in(TxnState.ONGOING), TxnEvent.TIMEOUT, EXPIRY_NS).timeout_ms == 60_000
     assert ask(row, TxnEvent.WRITE, streams=[1]).refusal is TxnRefusal.NOT_IN_TXN
     assert ask(row, TxnEvent.OFFSETS, groups=["g"]).refusal is TxnRefusal.NOT_IN_TXN
     assert ask(row, TxnEvent.ADD, streams=[9], groups=[]).refusal is TxnRefusal.INVALID_STATE

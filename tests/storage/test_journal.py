@@ -1,7 +1,9 @@
-"""The journal as its users see it: addresses, room and reserve, reading, trimming and recycling, full and failing disks."""
+"""The journal as its users see it: addresses, room, reserve, reading, trimming, recycling, full and failing disks."""
 
+import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -320,6 +322,32 @@ def test_reader_of_a_segment_dropped_and_written_over_meanwhile_is_told_so(monke
         list(walk)
 
 
+def test_reader_gives_back_files_of_segments_it_has_left(tmp_path: Path) -> None:
+    """Otherwise the space of removed segments would stay taken for as long as the reader lives."""
+    writer = PosixDisk(tmp_path)
+    journal = open_journal(writer)
+    reader = JournalReader(PosixDisk(tmp_path, read_only=True))
+    journal.append([HALF])
+    journal.append([HALF])
+    first, last = 2, journal.durable_group
+    assert len(list(reader.groups(first, last))) == 1
+    journal.prepare()
+    assert journal.trim_front(last) == 1
+    assert segment_name(0) not in writer.names()
+    journal.append([HALF])
+    assert len(list(reader.groups(last, journal.durable_group))) == 1
+    assert not [path for path in open_paths() if path.endswith("(deleted)")]
+    writer.close()
+
+
+def open_paths() -> list[str]:
+    paths = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [path for path in paths if "segment-" in path or "spare-" in path]
+
+
 def test_reader_up_to_a_group_that_is_not_there_calls_it_damage() -> None:
     disk = SimDisk()
     journal = open_journal(disk)
@@ -381,3 +409,17 @@ def test_closed_journal_confirms_nothing() -> None:
     journal.close()
     with pytest.raises(JournalPoisoned, match="closed"):
         journal.begin(1)
+
+
+def test_ordinary_groups_stay_out_of_the_reserve_segment_until_there_is_another_spare() -> None:
+    disk = SimDisk()
+    journal = open_journal(disk)
+    while journal.spares_missing:
+        journal.prepare()
+    while journal.append([b"x" * 4000]) is not None:
+        pass
+    assert journal.append([b"y" * 4000], urgent=True) is not None
+    assert journal.append([b"z" * 10]) is None, "there is room in the reserve, but not for this"
+    assert journal.append([b"y" * 10], urgent=True) is not None
+    journal.prepare()
+    assert journal.append([b"z" * 10]) is not None

@@ -134,9 +134,9 @@ def test_large_crashes_are_sampled_the_same_way_for_the_same_seed() -> None:
     disk = SimDisk()
     file = synced_file(disk, A * 20)
     file.pwritev([B * 20], 0)
-    once = [contents(state) for state in crash_states(disk, states_max=16, seed=5)]
-    again = [contents(state) for state in crash_states(disk, states_max=16, seed=5)]
-    other = [contents(state) for state in crash_states(disk, states_max=16, seed=6)]
+    once = [contents(state) for state in crash_states(disk, samples=16, seed=5)]
+    again = [contents(state) for state in crash_states(disk, samples=16, seed=5)]
+    other = [contents(state) for state in crash_states(disk, samples=16, seed=6)]
     assert once == again != other
     assert once[:2] == [A * 20, B * 20]
     assert len(once) == 16

@@ -76,13 +76,12 @@ TIMESTAMP_TAME_MAX: Final = 2**61
 """Two numbers below it add up to a 64-bit timestamp without looking."""
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
-_CRC_OF: Final = Struct(">I")
-_LENGTH_OF: Final = Struct(">I")
+_UINT32: Final = Struct(">I")
 _AFTER_CRC: Final = Struct(">hiqqqhii")
 assert _HEADER.size == HEADER_BYTES
 assert _AFTER_CRC.size == HEADER_BYTES - ATTRIBUTES_AT
 
-_BASE_OFFSET_ZERO: Final = bytes(8)
+_OFFSET_ZERO: Final = bytes(8)
 _EPOCH_AND_MAGIC: Final = b"\xff\xff\xff\xff\x02"
 
 
@@ -92,6 +91,7 @@ _EPOCH_AND_MAGIC: Final = b"\xff\xff\xff\xff\x02"
 def _zigzag_varint(number: int) -> bytes:
     """Any number of at most 64 bits, signed."""
     rest = number * 2 if number >= 0 else -number * 2 - 1
+    assert rest >> 64 == 0
     out: list[int] = []
     while rest > 127:
         out.append(rest & 127 | 128)
@@ -109,8 +109,7 @@ def _varint(number: int) -> bytes:
 
 
 LENGTHS_TABLED_MAX: Final = 8192
-"""Value lengths for which the encoders remember the bytes around a value; about 300 bytes each. A full table starts
-over: an evicting one would cost more per record than it saves."""
+"""Value lengths for which an encoder remembers the bytes around a value. A full table starts over: evicting costs."""
 
 _ONE: Final[dict[int, tuple[bytes, bytes]]] = {}
 """Value length → (bytes 0 to 16, bytes from the producer id up to the value) of a batch of this one value."""
@@ -119,10 +118,8 @@ _MANY: Final[list[dict[int, tuple[bytes, bytes]]]] = [{}, {}, {}]
 """Per width of the offset delta: value length → (end of the previous record up to the offset delta, from there up to
 the value) inside a batch without keys."""
 
-_NO_PRODUCER: Final = b"\xff" * 14
-_ONE_RECORD: Final = b"\x00\x00\x00\x01"
-_ATTRIBUTES_ONE_RECORD: Final = bytes(6)
-"""Attributes 0, last offset delta 0."""
+_ONE_ATTRIBUTES: Final = bytes(6)  # and last offset delta 0
+_ONE_PRODUCER: Final = b"\xff" * 14 + b"\x00\x00\x00\x01"  # none, and record count 1
 
 
 def encode_one(
@@ -136,16 +133,16 @@ def encode_one(
         around = _around_one(len(value))
     front, middle = around
     time = timestamp_ms.to_bytes(8, "big", signed=True)
-    checked = b"".join((_ATTRIBUTES_ONE_RECORD, time, time, middle, value, b"\x00"))
-    return b"".join((front, _CRC_OF.pack(crc32c(checked)), checked))
+    checked = b"".join((_ONE_ATTRIBUTES, time, time, middle, value, b"\x00"))
+    return b"".join((front, _UINT32.pack(crc32c(checked)), checked))
 
 
 def _around_one(value_bytes: int) -> tuple[bytes, bytes]:
     head, tail = _around_many(value_bytes, 1)
     record = head[1:] + b"\x00" + tail
-    middle = _NO_PRODUCER + _ONE_RECORD + record
+    middle = _ONE_PRODUCER + record
     length = HEADER_BYTES - LENGTH_SKIPPED_BYTES + len(record) + value_bytes + 1
-    around = (_BASE_OFFSET_ZERO + _LENGTH_OF.pack(length) + _EPOCH_AND_MAGIC, middle)
+    around = (_OFFSET_ZERO + _UINT32.pack(length) + _EPOCH_AND_MAGIC, middle)
     if len(_ONE) >= LENGTHS_TABLED_MAX:
         _ONE.clear()
     _ONE[value_bytes] = around
@@ -157,7 +154,7 @@ def encode_values(values: Sequence[bytes], timestamp_ms: int) -> bytes:
     count = len(values)
     assert count > 0
     assert count <= BATCH_RECORDS_MAX
-    pieces: list[bytes] = []
+    pieces = [_AFTER_CRC.pack(0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)]
     first = 0
     # Records whose offset deltas take the same number of bytes look alike: 64 of one byte, 8,128 of two, then three.
     for width, next_ in ((1, 64), (2, 8192), (3, BATCH_RECORDS_MAX)):
@@ -166,8 +163,8 @@ def encode_values(values: Sequence[bytes], timestamp_ms: int) -> bytes:
         first = next_
     pieces.append(b"\x00")
     # Every piece before a record ends the record before it; the first has none before it.
-    pieces[0] = pieces[0][1:]
-    return _seal(_AFTER_CRC.pack(0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count), pieces)
+    pieces[1] = pieces[1][1:]
+    return _seal(pieces)
 
 
 def _add_values(pieces: list[bytes], values: Sequence[bytes], first: int, width: int) -> None:
@@ -216,33 +213,26 @@ def encode(
     assert len(records) > 0
     base_timestamp = max_timestamp = records[0][1]
     previous = -1
-    pieces: list[bytes] = []
-    for delta, timestamp_ms, key, value, headers in records:
-        assert delta > previous
-        previous = delta
-        if timestamp_ms > max_timestamp:
-            max_timestamp = timestamp_ms
-        _add_record(pieces, delta, timestamp_ms - base_timestamp, key, value, headers)
+    pieces = [b""]
+    for record in records:
+        assert record[0] > previous
+        previous = record[0]
+        max_timestamp = max(max_timestamp, record[1])
+        _add_record(pieces, record, base_timestamp)
     if last_offset_delta is None:
         last_offset_delta = previous
     assert last_offset_delta >= previous
     attributes = (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
     times = (base_timestamp, max_timestamp)
     producer = (producer_id, producer_epoch, base_sequence)
-    return _seal(_AFTER_CRC.pack(attributes, last_offset_delta, *times, *producer, len(records)), pieces)
+    pieces[0] = _AFTER_CRC.pack(attributes, last_offset_delta, *times, *producer, len(records))
+    return _seal(pieces)
 
 
-def _add_record(
-    pieces: list[bytes],
-    delta: int,
-    timestamp_delta: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[tuple[str, bytes | None]],
-) -> None:
-    assert -(2**63) <= timestamp_delta < 2**63
+def _add_record(pieces: list[bytes], record: Record, base_timestamp: int) -> None:
+    delta, timestamp_ms, key, value, headers = record
     slot = len(pieces)
-    front = b"\x00" + _varint(timestamp_delta) + _varint(delta)
+    front = b"\x00" + _varint(timestamp_ms - base_timestamp) + _varint(delta)
     # The first piece is replaced by the record's length once that is known.
     pieces += (b"", front)
     record_bytes = len(front) + _add_bytes(pieces, key) + _add_bytes(pieces, value)
@@ -263,11 +253,11 @@ def _add_bytes(pieces: list[bytes], content: bytes | None) -> int:
     return len(length) + len(content)
 
 
-def _seal(after_crc: bytes, pieces: list[bytes]) -> bytes:
-    """A batch at base offset 0 from the header behind the checksum and the records."""
-    checked = after_crc + b"".join(pieces)
-    length = _LENGTH_OF.pack(ATTRIBUTES_AT - LENGTH_SKIPPED_BYTES + len(checked))
-    return b"".join((_BASE_OFFSET_ZERO, length, _EPOCH_AND_MAGIC, _CRC_OF.pack(crc32c(checked)), checked))
+def _seal(pieces: list[bytes]) -> bytes:
+    """A batch at base offset 0 from the header behind the checksum, which is the first piece, and the records."""
+    checked = b"".join(pieces)
+    length = _UINT32.pack(ATTRIBUTES_AT - LENGTH_SKIPPED_BYTES + len(checked))
+    return b"".join((_OFFSET_ZERO, length, _EPOCH_AND_MAGIC, _UINT32.pack(crc32c(checked)), checked))
 
 
 def encode_marker(
@@ -276,8 +266,8 @@ def encode_marker(
     """The control batch that ends a txn on one stream: 78 bytes, one offset."""
     key = b"\x00\x00\x00\x01" if commit else b"\x00\x00\x00\x00"
     value = b"\x00\x00" + coordinator_epoch.to_bytes(4, "big", signed=True)
-    record = (0, timestamp_ms, key, value, ())
-    return encode([record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True)
+    records = [(0, timestamp_ms, key, value, ())]
+    return encode(records, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
@@ -323,13 +313,13 @@ def check_crc(batch: Buffer) -> bool:
     if len(batch) < HEADER_BYTES:
         return False
     view = memoryview(batch)
-    stated: int = _CRC_OF.unpack_from(view, CRC_AT)[0]
+    stated: int = _UINT32.unpack_from(view, CRC_AT)[0]
     computed: int = crc32c(view[ATTRIBUTES_AT:])
     return stated == computed
 
 
 def stamp(batch: Buffer, base_offset: int) -> tuple[bytes, memoryview]:
-    """The batch at its offset, in two pieces and without a copy: the CRC does not cover the base offset."""
+    """The batch at its offset, in two pieces, without a copy: the CRC does not cover the base offset."""
     return base_offset.to_bytes(8, "big"), memoryview(batch)[BATCH_LENGTH_AT:]
 
 
@@ -344,9 +334,7 @@ def skim(batch: Buffer, *, dense: bool = True, inflated_bytes_max: int = BATCH_I
     if not check_crc(batch):
         raise BatchInvalid("checksum does not match", CRC_AT)
     if dense and header.last_offset_delta != header.record_count - 1:
-        raise BatchInvalid(
-            f"last offset delta {header.last_offset_delta} with {header.record_count} records", LAST_OFFSET_DELTA_AT
-        )
+        raise _offsets_invalid(header)
     data = _plain(batch, header, inflated_bytes_max)
     try:
         _skim_records(data, header)
@@ -367,9 +355,12 @@ def _check_header(header: BatchHeader, batch_bytes: int) -> None:
     if header.record_count > BATCH_RECORDS_MAX:
         raise BatchInvalid(f"{header.record_count} records, {BATCH_RECORDS_MAX} allowed", RECORD_COUNT_AT)
     if header.last_offset_delta < header.record_count - 1:
-        raise BatchInvalid(
-            f"last offset delta {header.last_offset_delta} with {header.record_count} records", LAST_OFFSET_DELTA_AT
-        )
+        raise _offsets_invalid(header)
+
+
+def _offsets_invalid(header: BatchHeader) -> BatchInvalid:
+    reason = f"last offset delta {header.last_offset_delta} with {header.record_count} records"
+    return BatchInvalid(reason, LAST_OFFSET_DELTA_AT)
 
 
 def _plain(batch: Buffer, header: BatchHeader, inflated_bytes_max: int) -> bytes:
@@ -456,7 +447,8 @@ def _skim_records(data: bytes, header: BatchHeader) -> None:
         if number > 127:
             number, at = _long_varint(data, at, number, VARLONG_BYTES_MAX)
         if not tame or number > TIMESTAMP_TAME_MAX:
-            _check_timestamp(base_timestamp + ((number >> 1) ^ -(number & 1)), at)
+            if not -TIMESTAMP_MAX - 1 <= base_timestamp + ((number >> 1) ^ -(number & 1)) <= TIMESTAMP_MAX:
+                raise BatchInvalid("timestamp does not fit 64 bits", at)
         number = data[at]
         at += 1
         if number > 127:
@@ -476,11 +468,6 @@ def _skim_records(data: bytes, header: BatchHeader) -> None:
             raise BatchInvalid(f"record ends at byte {at}, its length says {end}", at)
     if at != len(data):
         raise BatchInvalid(f"{len(data) - at} bytes after the last record", at)
-
-
-def _check_timestamp(timestamp_ms: int, at: int) -> None:
-    if not -TIMESTAMP_MAX - 1 <= timestamp_ms <= TIMESTAMP_MAX:
-        raise BatchInvalid("timestamp does not fit 64 bits", at)
 
 
 def _header_key(data: bytes, at: int, end: int) -> tuple[str, int]:
@@ -558,17 +545,24 @@ def _decode_columns(
         next_ = _record_end(data, at, number)
         number = data[at + 1]
         at += 2
-        if number > 127:
-            number, at = _long_varint(data, at, number, VARLONG_BYTES_MAX)
-        timestamps.append(base_timestamp + ((number >> 1) ^ -(number & 1)) * timestamps_per_ms)
+        if number == 0:
+            timestamps.append(base_timestamp)
+        else:
+            if number > 127:
+                number, at = _long_varint(data, at, number, VARLONG_BYTES_MAX)
+            timestamps.append(base_timestamp + ((number >> 1) ^ -(number & 1)) * timestamps_per_ms)
         number = data[at]
         at += 1
         if number > 127:
             number, at = _long_varint(data, at, number, VARINT_BYTES_MAX)
         offsets.append(base_offset + (number >> 1))
-        key, at = _nullable_bytes(data, at, next_)
+        if data[at] == 1:
+            keys.append(None)
+            at += 1
+        else:
+            key, at = _nullable_bytes(data, at, next_)
+            keys.append(key)
         value, at = _nullable_bytes(data, at, next_)
-        keys.append(key)
         values.append(value)
         if with_headers:
             of_record, at = _decode_headers(data, at, next_)
@@ -615,9 +609,7 @@ def _decode_values(data: bytes, record_count: int) -> list[bytes | None]:
         at = next_ + 1
         if number > 127:
             number, at = _long_varint(data, at, number, VARINT_BYTES_MAX)
-        if number & 1:
-            raise BatchInvalid("record length is negative", at)
-        next_ = at + (number >> 1)
+        next_ = _record_end(data, at, number)
         at += 1
         while data[at] > 127:  # the timestamp delta
             at += 1
@@ -642,8 +634,6 @@ def _decode_values(data: bytes, record_count: int) -> list[bytes | None]:
         # The header count stands at `at`, inside the record; headers themselves are stepped over.
         if at >= next_:
             raise BatchInvalid("content runs past its record", at)
-    if next_ > len(data):
-        raise BatchInvalid("the last record runs past the end", next_)
     return out
 
 
@@ -674,7 +664,7 @@ def without(
         return None
     attributes = (header.attributes & ~CODEC_MASK).to_bytes(2, "big")
     after_crc = attributes + whole[LAST_OFFSET_DELTA_AT:RECORD_COUNT_AT] + count.to_bytes(4, "big")
-    sealed = _seal(after_crc, live)
+    sealed = _seal([after_crc, *live])
     # Base offset and leader epoch are outside the CRC, and are kept as well.
     length = sealed[BATCH_LENGTH_AT:LEADER_EPOCH_AT]
     return b"".join((whole[:BATCH_LENGTH_AT], length, whole[LEADER_EPOCH_AT:MAGIC_AT], sealed[MAGIC_AT:]))

@@ -8,15 +8,17 @@ A batch that turns out to be invalid adds nothing. The caller knows what may be 
 and cuts at `stable`. Control batches add no rows, they are holes. The checksum is not looked at.
 
 Compiled by mypyc like `core.batch`; plain lists are the fastest accumulators
-there, and become arrays once per batch so that a row costs bytes, not objects.
+there, and are packed once per batch so that a row costs bytes, not objects. (`array` would take four times as long as
+`struct` for that: it parses every item like an argument.)
 """
 
-import sys
-from array import array
+import struct
 from typing import Final, final
 
 from oncelog.core.batch import CONTROL, Buffer, Headers, decode_columns, read_header
 from oncelog.limits import BATCH_INFLATED_BYTES_MAX
+
+_INT32: Final = struct.Struct("<i")
 
 COLUMN_BYTES_MAX: Final = 2**31 - 1
 """End positions are signed 32-bit numbers. The caller calls `finish` before a column grows beyond it."""
@@ -68,24 +70,28 @@ class ArrowBuffers:
 
 @final
 class _Binary:
-    """A column of bytes being built. Invariant: one end per row, the last one = bytes in `pieces` = `size_bytes`."""
+    """A column of bytes being built. Invariant: `ends` holds row_count + 1 positions, the last is `size_bytes`."""
 
-    __slots__ = ("ends", "null_runs", "pieces", "size_bytes")
+    __slots__ = ("ends", "null_runs", "pieces", "row_count", "size_bytes")
 
     def __init__(self) -> None:
-        self.ends: array[int] = array("i", [0])
+        self.row_count = 0
+        self.size_bytes = 0
+        """Bytes in `pieces`."""
         self.pieces: list[bytes] = []
+        self.ends = [bytes(4)]
+        """Packed, a piece per batch."""
         self.null_runs: list[tuple[int, int]] = []
         """Rows [first, next), ascending, never touching."""
-        self.size_bytes = 0
 
     def extend(self, contents: list[bytes | None]) -> None:
-        row = len(self.ends) - 1
+        row = self.row_count
         end = self.size_bytes
+        self.row_count += len(contents)
         if contents.count(None) == len(contents):
             # Streams without keys are the usual case.
-            self.ends.extend(array("i", [end]) * len(contents))
-            self._add_nulls(row, row + len(contents))
+            self.ends.append(_INT32.pack(end) * len(contents))
+            self._add_nulls(row, self.row_count)
             return
         ends: list[int] = []
         for content in contents:
@@ -98,7 +104,7 @@ class _Binary:
             row += 1
         assert end <= COLUMN_BYTES_MAX
         self.size_bytes = end
-        self.ends.fromlist(ends)
+        self.ends.append(struct.pack(f"<{len(ends)}i", *ends))
 
     def _add_nulls(self, first: int, next_: int) -> None:
         if len(self.null_runs) > 0 and self.null_runs[-1][1] == first:
@@ -107,8 +113,8 @@ class _Binary:
 
     def finish(self) -> BinaryColumn:
         null_count = sum([next_ - first for first, next_ in self.null_runs])
-        validity = _bitmap(len(self.ends) - 1, self.null_runs) if null_count > 0 else None
-        return BinaryColumn(_little_endian(self.ends), b"".join(self.pieces), validity, null_count)
+        validity = _bitmap(self.row_count, self.null_runs) if null_count > 0 else None
+        return BinaryColumn(b"".join(self.ends), b"".join(self.pieces), validity, null_count)
 
 
 def _bitmap(row_count: int, null_runs: list[tuple[int, int]]) -> bytes:
@@ -127,13 +133,6 @@ def _bitmap(row_count: int, null_runs: list[tuple[int, int]]) -> bytes:
     return bytes(bits)
 
 
-def _little_endian(numbers: "array[int]") -> bytes:
-    if sys.byteorder == "big":
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
 @final
 class ArrowColumns:
     """Accumulates batches; `finish` gives the columns of all rows added so far and starts over."""
@@ -148,17 +147,17 @@ class ArrowColumns:
         self._start()
 
     def _start(self) -> None:
-        self._offset: array[int] = array("q")
-        self._timestamp: array[int] = array("q")
+        self._offset: list[bytes] = []
+        self._timestamp: list[bytes] = []
         self._key = _Binary()
         self._value = _Binary()
-        self._header_ends: array[int] = array("i", [0])
+        self._header_ends = [bytes(4)]
         self._header_key = _Binary()
         self._header_value = _Binary()
 
     @property
     def row_count(self) -> int:
-        return len(self._offset)
+        return self._key.row_count
 
     @property
     def size_bytes(self) -> int:
@@ -196,12 +195,13 @@ class ArrowColumns:
             headers = [headers[row] for row in kept] if with_headers else []
             if len(kept) == 0:
                 return 0
+        packing = f"<{len(offsets)}q"
         try:
-            times = array("q", timestamps)
-        except OverflowError:
-            times = array("q", [max(-TIMESTAMP_MAX, min(TIMESTAMP_MAX, time)) for time in timestamps])
-        self._offset.fromlist(offsets)
-        self._timestamp.extend(times)
+            times = struct.pack(packing, *timestamps)
+        except struct.error:
+            times = struct.pack(packing, *[max(-TIMESTAMP_MAX, min(TIMESTAMP_MAX, time)) for time in timestamps])
+        self._offset.append(struct.pack(packing, *offsets))
+        self._timestamp.append(times)
         self._key.extend(keys)
         self._value.extend(values)
         if with_headers:
@@ -212,25 +212,25 @@ class ArrowColumns:
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
         ends: list[int] = []
-        end = self._header_ends[-1]
+        before = self._header_key.row_count
         for of_record in headers:
             for key, value in of_record:
                 keys.append(key.encode())
                 values.append(value)
-            ends.append(end + len(keys))
-        self._header_ends.fromlist(ends)
+            ends.append(before + len(keys))
+        self._header_ends.append(struct.pack(f"<{len(ends)}i", *ends))
         self._header_key.extend(keys)
         self._header_value.extend(values)
 
     def finish(self) -> ArrowBuffers:
         with_headers = self._with_headers
         buffers = ArrowBuffers(
-            len(self._offset),
-            _little_endian(self._offset),
-            _little_endian(self._timestamp),
+            self.row_count,
+            b"".join(self._offset),
+            b"".join(self._timestamp),
             self._key.finish(),
             self._value.finish(),
-            _little_endian(self._header_ends) if with_headers else None,
+            b"".join(self._header_ends) if with_headers else None,
             self._header_key.finish() if with_headers else None,
             self._header_value.finish() if with_headers else None,
         )

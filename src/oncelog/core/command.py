@@ -305,7 +305,8 @@ class InitProducer(msgspec.Struct, gc=False):
     """Get a producer id; with a txn id also fence whoever held it."""
 
     txn_id: str = ""
-    timeout_ms: int = 0
+    timeout_ms: int | None = None
+    """None = the default."""
     producer_id: int = -1
     epoch: int = -1
     reject_timeout: bool = False

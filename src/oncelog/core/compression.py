@@ -29,12 +29,14 @@ XERIAL_BLOCK_BYTES: Final = 32 * 1024
 """What the xerial library puts into one block by default; readers take any size."""
 
 ROOM_BYTES_MIN: Final = 64 * 1024
-ROOM_RATIO: Final = 16
-"""First guess of the inflated size. Generous, because untouched pages of the output cost nothing, while a guess that
-was too small costs another pass over the data."""
+ROOM_RATIO: Final = 8
+"""First guess of the inflated size. Room costs its zeroing, a guess that was too small costs another pass."""
 
 ROOM_GROWTH: Final = 4
 """Growing by four keeps all failed passes together below a third of the last one."""
+
+SNAPPY_RATIO_MAX: Final = 22
+"""Snappy's densest element turns 3 bytes into 64; a block that states more is not worth allocating for."""
 
 RECORDS_AT: Final = 61
 """Compressed records follow the batch header; errors count bytes from the start of the batch."""
@@ -70,11 +72,24 @@ def deflate(codec: int, data: Buffer) -> bytes:
     return bytes(cramjam.zstd.compress(data))
 
 
+def _full_text() -> str:
+    """What the library says when the output is full: the only thing that tells it from damage."""
+    try:
+        cramjam.zstd.decompress_into(bytes(cramjam.zstd.compress(b"x")), bytearray(0))
+    except cramjam.DecompressionError as error:
+        return str(error)
+    raise AssertionError("one byte was inflated into no room")
+
+
+FULL_TEXT: Final = _full_text()
+"""Asked once instead of written down, so that a new version of the library may change it."""
+
+
 def _inflate_stream(into: Callable[[Buffer, bytearray], int], data: Buffer, bytes_max: int) -> bytes:
     """Inflates into a buffer of fixed size: the library stops when it is full, so the cap holds at every moment.
 
-    The error for a full buffer is not told from the one for damage, since only its text would differ; damage is
-    simply found again in the larger buffer, until the cap.
+    Only a full buffer is worth a larger one. Trying again after damage as well would let a peer buy the zeroing of
+    the whole cap, many milliseconds, with a few bytes of nonsense.
     """
     room = min(bytes_max, max(ROOM_BYTES_MIN, ROOM_RATIO * len(data)))
     while True:
@@ -82,7 +97,7 @@ def _inflate_stream(into: Callable[[Buffer, bytearray], int], data: Buffer, byte
         try:
             inflated_bytes = into(data, out)
         except cramjam.DecompressionError as error:
-            if room == bytes_max:
+            if room == bytes_max or str(error) != FULL_TEXT:
                 raise BatchInvalid(f"records do not inflate within {bytes_max} bytes: {error}", RECORDS_AT) from error
             room = min(bytes_max, ROOM_GROWTH * room)
         else:
@@ -115,7 +130,7 @@ def _inflate_snappy_block(block: memoryview, bytes_max: int) -> bytearray:
     """One raw block. It states its own inflated size, which is compared with the cap before anything is allocated."""
     try:
         inflated_bytes = cramjam.snappy.decompress_raw_len(block)
-        if inflated_bytes > bytes_max:
+        if inflated_bytes > min(bytes_max, SNAPPY_RATIO_MAX * len(block)):
             raise BatchInvalid(f"snappy block of {inflated_bytes} bytes, {bytes_max} allowed", RECORDS_AT)
         out = bytearray(inflated_bytes)
         written_bytes = cramjam.snappy.decompress_raw_into(block, out)

@@ -74,7 +74,7 @@ def decide_init(state: State, command: InitProducer, now_ns: int) -> Decision:
         producer_id=command.producer_id,
         epoch=command.epoch,
         now_ns=now_ns,
-        timeout_ms=command.timeout_ms or None,
+        timeout_ms=command.timeout_ms,
         reject_timeout=command.reject_timeout,
     )
     if verdict.action in _CHANGES_NOTHING:

@@ -100,6 +100,8 @@ class Journal:
         self._position = SEGMENT_HEADER_BYTES
         self._incarnation = 0
         self._open: OpenGroup | None = None
+        self._reserve_segment = -1
+        """The segment that urgent groups made of the last spare: ordinary ones stay out until there is another."""
         self.durable_group = 0
         """The last group known to be on disk. Everything up to it may be read and revealed."""
         # Owned by the writer's thread.
@@ -157,10 +159,15 @@ class Journal:
         assert self._open is None
         assert 0 <= payload_bytes_min <= self.payload_bytes_max
         segment, position, spare = self._segment, self._position, None
+        if not urgent and segment == self._reserve_segment and len(self._spares) < RESERVE_SPARES:
+            return None
         if position + frame_bytes(payload_bytes_min) > self.segment_bytes:
-            if len(self._spares) <= (0 if urgent else RESERVE_SPARES):
+            ready = len(self._spares)
+            if ready <= (0 if urgent else RESERVE_SPARES):
                 return None
             segment, position, spare = segment + 1, SEGMENT_HEADER_BYTES, self._spares.popleft()
+            if ready <= RESERVE_SPARES:
+                self._reserve_segment = segment
         room = min(self.segment_bytes - position - FRAME_HEADER_BYTES, GROUP_BYTES_MAX)
         group = self._files.group_at(segment, position)
         self._open = OpenGroup(group, segment, position, room, self._incarnation, spare)
@@ -378,6 +385,7 @@ class JournalReader:
             raise StorageError("there is no journal here", file=segment_name(0))
         # The last one: a writer may drop the first at any moment.
         self._files = SegmentFiles.of(disk, segments[-1])
+        self._segment = segments[-1]
 
     @property
     def segment_bytes(self) -> int:
@@ -385,6 +393,11 @@ class JournalReader:
 
     def groups(self, after: int | None, until: int) -> Iterator[tuple[int, bytes]]:
         """Groups behind `after` (None: from the front) up to and including `until`, which must be durable."""
+        segment, _ = self._files.locate(until)
+        if segment != self._segment:
+            # Files of segments that this reader has left may be removed by now; holding them would hold their space.
+            self._segment = segment
+            self._files.forget()
         return _groups(self._files, after, until)
 
     def last_group(self, from_group: int | None = None) -> int | None:

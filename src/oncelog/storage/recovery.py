@@ -142,17 +142,12 @@ class Place:
         self._view = view
         self._position = position
         self._last = last
-
-    @cached_property
-    def frame(self) -> Frame | None:
+        # Asked of every frame, hence not lazy.
+        self.frame = self._no_leftover(view.frame_at(position))
         """The frame that stands here and is no leftover."""
-        return self._no_leftover(self._view.frame_at(self._position))
-
-    @cached_property
-    def here(self) -> Here:
-        if self.frame is None:
-            return Here.NOTHING
-        return Here.FRAME if self._links(self.frame) else Here.STRAY
+        self.here = Here.NOTHING
+        if self.frame is not None:
+            self.here = Here.FRAME if self._links(self.frame) else Here.STRAY
 
     @cached_property
     def next_links(self) -> bool:
@@ -170,8 +165,8 @@ class Place:
         return self.first_later is not None
 
     @cached_property
-    def first_later(self) -> tuple[str, int] | None:
-        """File and position of the first frame that stands behind this place."""
+    def first_later(self) -> tuple[int, int] | None:
+        """Segment and position of the first frame that stands behind this place."""
         first = self._position + FRAME_ALIGN_BYTES
         for segment in list_files(self._files.disk).segments:
             if segment < self._view.segment:
@@ -179,7 +174,7 @@ class Place:
             view = self._view if segment == self._view.segment else self._files.view(segment)
             for position in view.positions_of_magic(first):
                 if self._no_leftover(view.frame_at(position)) is not None:
-                    return view.name, position
+                    return segment, position
             first = SEGMENT_HEADER_BYTES
         return None
 
@@ -234,7 +229,7 @@ def walk(files: SegmentFiles, from_group: int | None, *, until: int | None = Non
             if view.segment < (first_segment := _first_segment(files)):
                 # Dropped, and perhaps written over, while it was being read.
                 raise GroupGone(files.group_at(view.segment, position), files.first_group(first_segment))
-            raise _damage(rule, place, view, position)
+            raise _damage(files, rule, place, view, position, until)
 
 
 def _view(files: SegmentFiles, segment: int, until: int | None) -> SegmentView:
@@ -258,11 +253,24 @@ def _first_segment(files: SegmentFiles) -> int:
     return segments[0]
 
 
-def _damage(rule: Rule, place: Place, view: SegmentView, position: int) -> Corruption:
+def _damage(
+    files: SegmentFiles, rule: Rule, place: Place, view: SegmentView, position: int, until: int | None
+) -> Corruption:
+    """Names the frame that is damaged: at `position`, or at the start of the next segment.
+
+    The walk cannot tell the end of a sealed segment from a missing frame. But if anything is in a later segment, the
+    next one must begin with a frame: if none stands there, that is the one.
+    """
     hint = "the journal was not changed; restore the file from a copy"
-    if rule.verdict is Verdict.DAMAGE and place.first_later is not None:
-        name, later = place.first_later
-        hint = f"a valid frame follows at byte {later} of {name}; {hint}"
+    segment_max = view.segment if until is None else files.locate(until)[0]
+    if place.first_later is not None:
+        segment, later = place.first_later
+        segment_max = max(segment_max, segment)
+        hint = f"a valid frame follows at byte {later} of {segment_name(segment)}; {hint}"
+    if segment_max > view.segment:
+        following = _view(files, view.segment + 1, until)
+        if following.frame_at(SEGMENT_HEADER_BYTES) is None:
+            view, position = following, SEGMENT_HEADER_BYTES
     what = rule.label if rule.verdict is Verdict.DAMAGE else "a durable frame is missing"
     return Corruption(what, file=view.name, position=position, hint=hint)
 

@@ -13,7 +13,6 @@ way: its own effect is among what may or may not survive.
 """
 
 import errno
-import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
@@ -301,8 +300,8 @@ class _Script:
         return answer
 
 
-def crash_states(disk: SimDisk, *, states_max: int = 256, seed: int = 0) -> Iterator[SimDisk]:
-    """Disks that a power cut may leave: all of them if they are at most `states_max`, else that many by chance.
+def crash_states(disk: SimDisk, *, states_max: int = 256, samples: int = 32, seed: int = 0) -> Iterator[SimDisk]:
+    """Disks that a power cut may leave: all of them if they are at most `states_max`, else `samples` by chance.
 
     The sample always holds the two extremes, everything lost and everything kept.
     """
@@ -321,8 +320,9 @@ def crash_states(disk: SimDisk, *, states_max: int = 256, seed: int = 0) -> Iter
         answers[-1] += 1
         script = _Script(answers)
         after = disk.crash(script)
+    every.clear()
     chance = random.Random(seed)
     yield disk.crash(lose_all)
     yield disk.crash(keep_all)
-    for _ in itertools.repeat(None, states_max - 2):
+    for _ in range(samples - 2):
         yield disk.crash(chance.randrange)

@@ -233,6 +233,8 @@ def _span_of(oldest: int, count: int, live: Iterable[RunInfo]) -> tuple[RunInfo 
     false negative. So the run extended is the next older of all live ones, never one that a caller picked.
     """
     after = max((info for info in live if info.newest < oldest), key=lambda info: info.newest, default=None)
+    if count == 0:
+        return None, 0
     if after is not None and after.span_count + count <= after.span_capacity <= count * _SPAN_SHARE_MIN:
         return after, after.span_capacity
     capacity = min(MERGE_FAN_IN * count, ID_RUN_IDS_MAX)

@@ -1,0 +1,281 @@
+"""The single writer, without I/O: commands in, groups out, answers when a group is durable.
+
+    submit -> load what `needs` asks -> decide -> encode into the open group -> apply to the private state
+    next_group -> seal the open group; the shell writes and syncs it
+    written -> reveal the group's changes
+    answer -> tell everyone who waited for it
+
+A group is everything that arrived while the one before it was being written; group n+1 leaves only after group n is
+durable. The second door is here: an answer goes out when the last entry appended before it was decided is durable,
+whatever the answer is (P12). No rule decides whether an answer "depends".
+
+`decide` changes nothing, so a command whose entry does not fit is simply decided again for the next group.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from oncelog import limits
+from oncelog.core import needs
+from oncelog.core.apply import apply
+from oncelog.core.command import Append, Command
+from oncelog.core.decide import decide
+from oncelog.core.entry import Appended, Entry
+from oncelog.core.outcome import NoRoom, Outcome, Overloaded, TooLarge
+from oncelog.core.state import State
+from oncelog.engine.read_view import ReadView, ViewChanges, take_changes
+from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry
+from oncelog.storage.index.interface import Index
+from oncelog.storage.index.places import Places
+from oncelog.storage.journal import Journal, OpenGroup
+
+Reply = Callable[[Outcome], None]
+
+JOIN_BYTES_MAX: Final = 16 * limits.KIB
+"""Batches up to this size are copied into one buffer per group; larger ones are written from where they are."""
+
+
+class Group:
+    """What one fdatasync will cover, and who waits for it."""
+
+    __slots__ = ("answers", "buffers", "changes", "entry_count", "last_entry", "open", "payload_bytes")
+
+    def __init__(self, open_group: OpenGroup) -> None:
+        self.open = open_group
+        self.buffers: list[bytes] = []
+        self.payload_bytes = GROUP_HEADER.size
+        self.entry_count = 0
+        self.last_entry = 0
+        self.answers: list[tuple[Reply, Outcome]] = []
+        self.changes: ViewChanges | None = None
+
+
+class CommitLoop:
+    """Everything that decides and applies happens here, on one thread, in one order."""
+
+    def __init__(
+        self, state: State, journal: Journal, index: Index, places: Places, view: ReadView, clock: Callable[[], int]
+    ) -> None:
+        self.state = state
+        self.view = view
+        self._journal = journal
+        self._index = index
+        self._places = places
+        self._clock = clock
+        self._open: Group | None = None
+        self._in_flight: Group | None = None
+        self._waiting: deque[tuple[Command, Reply]] = deque()
+        self._waiting_bytes = 0
+        self.loaded: list[tuple[int, object]] = []
+        """Keys that were loaded from the index and may be forgotten again while nobody changed them."""
+        self.held = False
+        """The index is too far behind: commands wait, so that memory stays bounded."""
+        self.disk_full = False
+        """No further segment can be made ready. Commands that need one are refused instead of waiting."""
+        self.on_applied: Callable[[Entry], None] | None = None
+        """Told of every compound entry, so that timers know what will fall due."""
+        self.entries_total = 0
+        self.groups_total = 0
+
+    # --- in --------------------------------------------------------------------------------------------------------
+
+    def submit(self, command: Command, reply: Reply) -> None:
+        """Take a command. `reply` is called once, never before its outcome is durable, possibly before this returns."""
+        if self._waiting or not self._take(command, reply):
+            self._wait(command, reply)
+
+    def _wait(self, command: Command, reply: Reply) -> None:
+        size = _size_of(command)
+        if self._waiting_bytes + size > limits.WAITING_BYTES_MAX and self._waiting:
+            self._answer(reply, Overloaded(self._waiting_bytes, limits.WAITING_BYTES_MAX))
+            return
+        self._waiting_bytes += size
+        self._waiting.append((command, reply))
+
+    def _take(self, command: Command, reply: Reply) -> bool:
+        """Decide and append one command; False if it has to wait for the next group."""
+        if self.held:
+            return False
+        state = self.state
+        if type(command) is not Append or not self._is_loaded(command):
+            self._load(command)
+        entry, outcome = decide(state, command, self._clock())
+        if entry is None:
+            self._answer(reply, outcome)
+            return True
+        buffers = encode_entry(entry)
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        group = self._open
+        if group is None:
+            if size + GROUP_HEADER.size > self._journal.payload_bytes_max:
+                self._answer(reply, TooLarge("entry bytes", self._journal.payload_bytes_max, size))
+                return True
+            open_group = self._journal.begin(size + GROUP_HEADER.size, urgent=command.urgent)
+            if open_group is None:
+                if not self.disk_full:
+                    return False
+                self._answer(reply, NoRoom(size))
+                return True
+            group = self._open = Group(open_group)
+        elif size > group.open.room - group.payload_bytes:
+            return False
+        self._append(group, entry, buffers, size)
+        group.answers.append((reply, outcome))
+        return True
+
+    def _append(self, group: Group, entry: Entry, buffers: list[bytes], size: int) -> None:
+        apply(self.state, entry)
+        self._places.add_entry(entry, group.open.group, group.payload_bytes)
+        group.buffers += buffers
+        group.payload_bytes += size
+        group.entry_count += 1
+        if self.on_applied is not None and type(entry) is not Appended:
+            self.on_applied(entry)
+
+    def _is_loaded(self, command: Append) -> bool:
+        """The common case of `needs`, without its machinery: a plain append to a stream that is there."""
+        if command.message_id or command.txn_id:
+            return False
+        state = self.state
+        topic = state.topics.get(command.topic)
+        if topic is None or not 0 <= command.partition < len(topic.stream_ids):
+            return False
+        stream_id = topic.stream_ids[command.partition]
+        if stream_id not in state.streams:
+            return False
+        return command.claim is None or (stream_id, command.claim.name) in state.producers
+
+    def _load(self, command: Command) -> None:
+        """Bring in every row and id that the command needs."""
+        state = self.state
+        index = self._index
+        while missing := needs.needs(state, command):
+            for table, key in missing:
+                state.tables[table][key] = index.get(table, key)
+            self.loaded += missing
+        hashes = needs.ids(state, command)
+        if not hashes:
+            return
+        state.ids_loaded.clear()
+        unknown = [hash_ for hash_ in hashes if hash_ not in state.ids and hash_ not in state.ids_sealing]
+        if unknown:
+            state.ids_loaded.update(index.find_ids(unknown))
+        while missing := needs.needs(state, command):
+            for table, key in missing:
+                state.tables[table][key] = index.get(table, key)
+            self.loaded += missing
+
+    def _answer(self, reply: Reply, outcome: Outcome) -> None:
+        """The gate: behind whatever was appended before this was decided."""
+        if self._open is not None:
+            self._open.answers.append((reply, outcome))
+        elif self._in_flight is not None:
+            self._in_flight.answers.append((reply, outcome))
+        else:
+            reply(outcome)
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    @property
+    def wants_write(self) -> bool:
+        """A group is ready to be written."""
+        return self._open is not None and self._in_flight is None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is open, being written, or waiting."""
+        return self._open is None and self._in_flight is None and not self._waiting
+
+    @property
+    def waiting(self) -> int:
+        """Commands that could not be taken yet: a server stops reading from its sockets while there are any."""
+        return len(self._waiting)
+
+    @property
+    def last_group(self) -> int:
+        """The newest group that holds what was applied so far."""
+        if self._open is not None:
+            return self._open.open.group
+        if self._in_flight is not None:
+            return self._in_flight.open.group
+        return self._journal.durable_group
+
+    def next_group(self) -> Group | None:
+        """Seal the open group. The caller writes `group.buffers` under `group.open` and then calls `written`."""
+        group = self._open
+        if group is None or self._in_flight is not None:
+            return None
+        last_entry = self.state.entry_number
+        head = GROUP_HEADER.pack(last_entry - group.entry_count + 1, group.entry_count)
+        group.buffers = _joined(head, group.buffers)
+        group.last_entry = last_entry
+        group.changes = take_changes(self.state)
+        self._journal.seal(group.open, group.payload_bytes)
+        self._open = None
+        self._in_flight = group
+        return group
+
+    def proof_group(self) -> Group | None:
+        """An empty group, when nothing else is going on: it proves the one before it. None if there is no room."""
+        assert self.idle
+        open_group = self._journal.prove()
+        if open_group is None:
+            return None
+        group = Group(open_group)
+        group.payload_bytes = 0
+        group.last_entry = self.state.entry_number
+        group.changes = take_changes(self.state)
+        self._in_flight = group
+        return group
+
+    def written(self, group: Group) -> None:
+        """The group is on disk: let readers see it. The next one may leave; then call `answer`."""
+        assert group is self._in_flight
+        assert group.changes is not None
+        self._journal.durable(group.open)
+        self._in_flight = None
+        self.entries_total += group.entry_count
+        self.groups_total += 1
+        self.view.reveal(group.changes, group.last_entry)
+
+    def answer(self, group: Group) -> None:
+        """Tell everyone who waited for this group. After `written`, and after the next group has left: the disk works
+        while the answers are sent and bring in new commands."""
+        assert group.last_entry <= self.view.entry_number
+        for reply, outcome in group.answers:
+            reply(outcome)
+
+    def take_waiting(self) -> None:
+        """Take commands that waited, in their order, as far as they fit. Called when something has changed."""
+        waiting = self._waiting
+        while waiting:
+            command, reply = waiting[0]
+            if not self._take(command, reply):
+                return
+            waiting.popleft()
+            self._waiting_bytes -= _size_of(command)
+
+
+def _size_of(command: Command) -> int:
+    """Roughly what a waiting command keeps in memory."""
+    batch = getattr(command, "batch", b"")
+    return limits.ENTRY_OVERHEAD_BYTES + (len(batch) if isinstance(batch, bytes) else 0)
+
+
+def _joined(head: bytes, buffers: list[bytes]) -> list[bytes]:
+    """Neighbouring small buffers as one: the kernel takes 1,024 pieces at most, and each costs."""
+    out: list[bytes] = []
+    run: list[bytes] = [head]
+    for buffer in buffers:
+        if len(buffer) <= JOIN_BYTES_MAX:
+            run.append(buffer)
+        else:
+            out.append(b"".join(run))
+            out.append(buffer)
+            run = []
+    if run:
+        out.append(b"".join(run))
+    return out

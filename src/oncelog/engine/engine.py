@@ -1,0 +1,291 @@
+"""The engine: one event loop, one writer, one journal. The shell around `CommitLoop` that owns threads and time.
+
+Start order: lock and recover (blocking), then threads, then timers. Stop order: take no more commands, write what was
+taken, prove, checkpoint the index, stop threads, close files. A failed write or sync ends the process: nothing that
+was not confirmed by the disk is ever confirmed to anybody, and there is no retry (`fatal`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from oncelog import limits
+from oncelog.core.command import Command
+from oncelog.core.outcome import Outcome, Refusal, TopicMissing
+from oncelog.engine.commit_loop import CommitLoop, Group, Reply
+from oncelog.engine.cut import Cut, take_cut
+from oncelog.engine.follow import Follow, Waiter, Wake
+from oncelog.engine.generations import Generations
+from oncelog.engine.index_building import IndexBuilding
+from oncelog.engine.reader import ReadBatch, Reader
+from oncelog.engine.store import Store
+from oncelog.engine.timers import Expiry
+from oncelog.engine.writer import GroupWriter, SpareKeeper
+from oncelog.errors import DiskFull, StorageError
+from oncelog.storage.index.interface import IndexBuilder
+
+
+class Settings(msgspec.Struct, gc=False):
+    """What an engine is opened with."""
+
+    segment_bytes: int = limits.SEGMENT_BYTES_DEFAULT
+    checkpoint_bytes: int = limits.CHECKPOINT_BYTES
+
+
+class ReadResult(NamedTuple):
+    """What a read found. Offsets that are missing between batches are holes."""
+
+    batches: list[ReadBatch]
+    next_offset: int
+    stable: int
+    tail: int
+    floor: int
+    closed: bool
+
+
+class Engine:
+    """Everything that a face needs: submit, read, wait, cut."""
+
+    def __init__(
+        self,
+        store: Store,
+        builder: IndexBuilder,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        settings: Settings,
+        fatal: Callable[[StorageError], None],
+        clock: Callable[[], int] = time.time_ns,
+        close_files: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._fatal = fatal
+        self._close_files = close_files
+        self._journal = store.journal
+        self._index = store.index
+        self._building = IndexBuilding(builder, loop, self._built, self._fail)
+        self._timers = store.timers
+        self.view = store.view
+        self.commits = CommitLoop(store.state, store.journal, store.index, store.places, store.view, clock)
+        self.commits.on_applied = store.timers.applied
+        self.generations = Generations(
+            self.commits,
+            store.journal,
+            store.index,
+            store.places,
+            self._building.request,
+            store.indexed_group,
+            settings.checkpoint_bytes,
+        )
+        self._reader = Reader(store.view, store.index, store.places, store.journal)
+        self.follow = Follow(store.view)
+        self._flush_scheduled = False
+        self._clean_scheduled = False
+        self._stopping = False
+        self._failed = False
+        self._unproven = False
+        self._stopped_waiters: list[asyncio.Future[None]] = []
+        self._writer = GroupWriter(store.journal, loop.call_soon_threadsafe, self._written, self._fail)
+        self._spares = SpareKeeper(
+            store.journal, loop.call_soon_threadsafe, self._spare_ready, self._disk_full, self._fail
+        )
+        self._spares.ask()
+        self._timer = loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
+
+    # --- commands --------------------------------------------------------------------------------------------------
+
+    def submit(self, command: Command, reply: Reply) -> None:
+        """Take a command; `reply` is called with its outcome once that is durable. Dropping the caller changes nothing:
+        the command stands, only its answer goes nowhere."""
+        assert not self._stopping, "no command is taken while the engine stops"
+        self.commits.submit(command, reply)
+        if not self._flush_scheduled and self.commits.wants_write:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    async def execute(self, command: Command) -> Outcome:
+        """As `submit`, for callers that wait for one answer."""
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+
+        def reply(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        self.submit(command, reply)
+        return await future
+
+    @property
+    def overloaded(self) -> bool:
+        """Commands wait: whoever reads sockets should pause."""
+        return self.commits.waiting > 0
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        group = self.commits.next_group()
+        if group is not None:
+            self._unproven = True
+            self._writer.write(group)
+
+    def _written(self, group: Group) -> None:
+        """A group is durable. The next one leaves before the answers do, so that the disk is never idle meanwhile."""
+        assert group.changes is not None
+        commits = self.commits
+        commits.written(group)
+        if commits.wants_write:
+            self._flush()
+        commits.answer(group)
+        self.follow.changed(group.changes.streams)
+        self.generations.group_durable()
+        self._take_waiting()
+        if self._journal.spares_missing > 0 and not commits.disk_full:
+            self._spares.ask()
+        if self._stopping:
+            self._check_stopped()
+
+    def _take_waiting(self) -> None:
+        if self.commits.waiting:
+            self.commits.take_waiting()
+        if self.commits.wants_write and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    # --- reads -----------------------------------------------------------------------------------------------------
+
+    def read(
+        self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False
+    ) -> ReadResult | Refusal:
+        """Batches from `offset` on. Blocks for the disk if they are not in the page cache."""
+        row = self.view.topic(topic)
+        if row is None or not 0 <= partition < len(row.stream_ids):
+            return TopicMissing(topic, partition)
+        stream = self.view.stream(row.stream_ids[partition])
+        if stream is None:
+            return TopicMissing(topic, partition)
+        plan = self._reader.plan(stream, offset, bytes_max, uncommitted=uncommitted)
+        if isinstance(plan, Refusal):
+            return plan
+        batches = self._reader.fetch(plan)
+        return ReadResult(batches, plan.next_offset, stream.stable, stream.tail, stream.floor, stream.closed)
+
+    def wait(self, topic: str, partition: int, offset: int, wake: Wake) -> Waiter | Refusal | None:
+        """Call `wake` when there is something to read at or after `offset`; None if there is already."""
+        row = self.view.topic(topic)
+        if row is None or not 0 <= partition < len(row.stream_ids):
+            return TopicMissing(topic, partition)
+        return self.follow.wait(row.stream_ids[partition], offset, wake)
+
+    def cut(self, topics: list[str] | None = None) -> Cut:
+        """One entry number, and every stream's stable offset there."""
+        return take_cut(self.view, self._index, topics, self._clock())
+
+    # --- index and memory ------------------------------------------------------------------------------------------
+
+    def _built(self, group: int) -> None:
+        self.generations.built(group)
+        self._schedule_cleaning()
+        self._take_waiting()
+        if self._stopping:
+            self._check_stopped()
+
+    def _schedule_cleaning(self) -> None:
+        if not self._clean_scheduled and self.generations.cleaning:
+            self._clean_scheduled = True
+            self._loop.call_soon(self._clean)
+
+    def _clean(self) -> None:
+        self._clean_scheduled = False
+        if self.generations.clean():
+            self._schedule_cleaning()
+        else:
+            self.generations.group_durable()
+
+    # --- disk ------------------------------------------------------------------------------------------------------
+
+    def _spare_ready(self) -> None:
+        self.commits.disk_full = False
+        self._take_waiting()
+
+    def _disk_full(self, _error: DiskFull) -> None:
+        """Writes that need a new segment are refused from now on; the next tick looks for room again."""
+        self.commits.disk_full = True
+        self._take_waiting()
+
+    def _fail(self, error: StorageError) -> None:
+        if not self._failed:
+            self._failed = True
+            self._fatal(error)
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """Once a second: end what is overdue, prove what stands at the end, look for room on a full disk."""
+        now_ns = self._clock()
+        for command in self._timers.due(now_ns):
+            self.submit(command, lambda outcome, command=command: self._expired(command, outcome))  # type: ignore[misc]
+        if self.commits.disk_full:
+            self._spares.ask()
+        if self.commits.idle and self._unproven:
+            self._prove()
+        self._timer = self._loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
+
+    def _expired(self, command: Expiry, outcome: Outcome) -> None:
+        if isinstance(outcome, Refusal) and outcome.retryable:
+            self._timers.again(command, self._clock())
+
+    def _prove(self) -> None:
+        self._unproven = False
+        group = self.commits.proof_group()
+        if group is not None:
+            self._writer.write(group)
+
+    # --- stop ------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Write what was taken, prove it, checkpoint the index, and let go of everything."""
+        assert not self._stopping
+        self._stopping = True
+        self._timer.cancel()
+        if not self._failed:
+            await self._drained()
+            if self._unproven:
+                self._prove()
+                await self._drained()
+            await self._checkpointed()
+        self._writer.stop()
+        self._spares.stop()
+        self._building.stop()
+        self._journal.close()
+        self._index.close()
+        self._close_files()
+
+    async def _drained(self) -> None:
+        self._take_waiting()
+        while not self.commits.idle and not self._failed:
+            await self._something_happened()
+
+    async def _checkpointed(self) -> None:
+        """Everything into the index, so that the next start replays nothing."""
+        while self.generations.building or self.generations.cleaning:
+            if self.generations.building:
+                await self._something_happened()
+            else:
+                self.generations.clean()
+        if self.generations.lag_bytes > 0:
+            self.generations.seal()
+            self.generations.group_durable()
+            while self.generations.building and not self._failed:
+                await self._something_happened()
+
+    async def _something_happened(self) -> None:
+        future = self._loop.create_future()
+        self._stopped_waiters.append(future)
+        await future
+
+    def _check_stopped(self) -> None:
+        waiters, self._stopped_waiters = self._stopped_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,104 @@
+"""Opening an engine over a directory, or in memory: the one place that chooses disks, indexes and processes."""
+
+import asyncio
+import gc
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from oncelog import limits
+from oncelog.engine.engine import Engine, Settings
+from oncelog.engine.index_building import catch_up
+from oncelog.engine.store import open_store
+from oncelog.errors import StorageError
+from oncelog.storage.disk import MemoryDisk, PosixDisk
+from oncelog.storage.index.builder import Builder, InlineBuilder
+from oncelog.storage.index.child import ChildBuilder, wait_for_builder
+from oncelog.storage.index.lmdb_index import LmdbIndex
+from oncelog.storage.index.memory_index import MemoryIndex
+from oncelog.storage.journal import JournalReader
+
+EXIT_STORAGE = 74
+"""The process's exit code after the disk failed it (EX_IOERR)."""
+
+SWITCH_INTERVAL_S = 0.0002
+"""How long a thread keeps the interpreter when another wants it. At the default 5 ms the writer's hand-back starves."""
+
+SEGMENT_BYTES_IN_MEMORY = 16 * limits.MIB
+"""Segments and spares are all in memory: 64 MiB each would be a quarter of a GiB before the first record."""
+
+
+def end_process(error: StorageError) -> None:
+    """The disk did not do what it was told. Nothing may be confirmed any more, so nothing may go on (P1)."""
+    sys.stderr.write(f"oncelog: {type(error).__name__}: {error}\n")
+    sys.stderr.flush()
+    os._exit(EXIT_STORAGE)
+
+
+def open_engine(
+    directory: Path,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    settings: Settings | None = None,
+    fatal: Callable[[StorageError], None] = end_process,
+) -> Engine:
+    """An engine over `directory`, recovered and running. Raises StorageError if it cannot be opened."""
+    settings = settings or Settings()
+    (directory / "index").mkdir(parents=True, exist_ok=True)
+    (directory / "journal").mkdir(exist_ok=True)
+    disk = PosixDisk(directory / "journal")
+    try:
+        # A builder whose server was killed may still be finishing its commit.
+        wait_for_builder(directory)
+        index = LmdbIndex(directory / "index")
+        store = open_store(
+            disk,
+            index,
+            lambda group: _build(directory, group),
+            segment_bytes=settings.segment_bytes,
+            salt=secrets.randbits(128),
+        )
+        builder = ChildBuilder(directory)
+    except BaseException:
+        disk.close()
+        raise
+    _tune()
+    return Engine(store, builder, loop, settings=settings, fatal=fatal, close_files=disk.close)
+
+
+def open_in_memory(
+    loop: asyncio.AbstractEventLoop,
+    *,
+    settings: Settings | None = None,
+    fatal: Callable[[StorageError], None] = end_process,
+) -> Engine:
+    """The same engine over memory: durability=none."""
+    settings = settings or Settings(segment_bytes=SEGMENT_BYTES_IN_MEMORY)
+    disk = MemoryDisk()
+    index = MemoryIndex()
+    store = open_store(disk, index, _no_tail, segment_bytes=settings.segment_bytes, salt=secrets.randbits(128))
+    builder = InlineBuilder(Builder(JournalReader(disk), index, index))
+    _tune()
+    return Engine(store, builder, loop, settings=settings, fatal=fatal, close_files=disk.close)
+
+
+def _build(directory: Path, group: int) -> None:
+    """Bring a missing or very old index up, in a process that is gone afterwards."""
+    builder = ChildBuilder(directory)
+    try:
+        catch_up(builder, group)
+    finally:
+        builder.stop()
+
+
+def _no_tail(group: int) -> None:
+    raise AssertionError(f"a journal that was just made has no tail, but it has group {group}")
+
+
+def _tune() -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # Rows loaded so far live for long: without this a full collection walks all of them (0.2 s at a million rows).
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,141 @@
+"""Reads: planned on the loop's thread from the view and the places, carried out anywhere.
+
+A plan names byte ranges of the journal; carrying it out reads them, checks every batch's checksum (P9), drops what is
+dead and keeps offsets. A read never sees past the view it was planned with.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from oncelog.core import batch as codec
+from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal
+from oncelog.engine.read_view import ReadView, StreamView
+from oncelog.errors import Corruption
+from oncelog.storage.index.interface import Index
+from oncelog.storage.index.places import CONTROL, LINK, Place, Places
+from oncelog.storage.journal import Journal
+
+_PLACES_PER_LOOKUP = 64
+
+
+class ReadPart(msgspec.Struct, gc=False):
+    """One batch to fetch."""
+
+    base_offset: int
+    group: int
+    at: int
+    length: int
+    count: int
+    dead: tuple[tuple[int, int], ...]
+    """Ranges of offset deltas to leave out."""
+
+
+class ReadPlan(NamedTuple):
+    """What one read will fetch, and where the next one begins."""
+
+    stream: StreamView
+    parts: list[ReadPart]
+    next_offset: int
+    """The stream's stable offset if the read reaches the end, so that holes at the end are passed."""
+
+
+class ReadBatch(NamedTuple):
+    """A stored batch; its header's base offset is not the real one: stamp `base_offset` on the way out."""
+
+    base_offset: int
+    batch: bytes
+
+
+class Reader:
+    """Plans reads."""
+
+    def __init__(self, view: ReadView, index: Index, places: Places, journal: Journal) -> None:
+        self._view = view
+        self._index = index
+        self._places = places
+        self._journal = journal
+
+    def plan(self, stream: StreamView, offset: int, bytes_max: int, *, uncommitted: bool = False) -> ReadPlan | Refusal:
+        """The batches from `offset` on, at least one if there is one, else up to `bytes_max`."""
+        limit = stream.tail if uncommitted else stream.stable
+        if offset < stream.floor:
+            return OffsetGone(stream.stream_id, offset, stream.floor)
+        if offset > limit:
+            return OffsetAhead(stream.stream_id, offset, limit)
+        parts: list[ReadPart] = []
+        size = 0
+        for base_offset, place in self._batches(stream.stream_id, offset, limit):
+            next_ = base_offset + place.count
+            if not uncommitted:
+                if place.flags & CONTROL:
+                    offset = next_
+                    continue
+                dead = self._dead(stream, base_offset, next_)
+                if dead and dead[0] == (0, place.count):
+                    offset = next_
+                    continue
+            else:
+                dead = ()
+            if parts and size + place.length > bytes_max:
+                return ReadPlan(stream, parts, offset)
+            parts.append(ReadPart(base_offset, place.group, place.at, place.length, place.count, dead))
+            size += place.length
+            offset = next_
+        assert offset >= limit, f"stream {stream.stream_id}: no place for offset {offset}, {limit} is readable"
+        return ReadPlan(stream, parts, offset)
+
+    def _dead(self, stream: StreamView, first: int, next_: int) -> tuple[tuple[int, int], ...]:
+        """Holes inside a batch as ranges of offset deltas, neighbours joined."""
+        dead: list[tuple[int, int]] = []
+        for hole_first, hole_next, _, _ in self._view.holes_between(stream, first, next_):
+            begin, end = max(hole_first, first) - first, min(hole_next, next_) - first
+            if dead and dead[-1][1] == begin:
+                dead[-1] = (dead[-1][0], end)
+            else:
+                dead.append((begin, end))
+        return tuple(dead)
+
+    def _batches(self, extent: int, offset: int, limit: int) -> Iterator[tuple[int, Place]]:
+        """(offset of the first record in the stream, place) from the batch that holds `offset` on, links followed."""
+        while offset < limit:
+            rows = self._places_from(extent, offset)
+            if not rows or not rows[0].first <= offset < rows[0].next:
+                raise Corruption(f"no place is known for offset {offset} of extent {extent}", hint="run oncelog verify")
+            for row in rows:
+                if row.first >= limit:
+                    return
+                if row.flags & LINK:
+                    skipped = max(0, offset - row.first)
+                    for relative, place in self._batches(row.at, skipped, min(row.count, limit - row.first)):
+                        yield row.first + relative, place
+                else:
+                    yield row.first, row
+                offset = row.first + row.count
+
+    def _places_from(self, extent: int, offset: int) -> list[Place]:
+        """Some rows from the one that holds `offset` on: from memory if it is there, else from the index."""
+        packed = self._places.rows_from(extent, offset, _PLACES_PER_LOOKUP)
+        if not packed:
+            packed = self._index.places_from(extent, offset, _PLACES_PER_LOOKUP)
+        return [Place.unpack(row) for row in packed]
+
+    def fetch(self, plan: ReadPlan) -> list[ReadBatch]:
+        """Carry out a plan. May run on another thread; touches only the journal's files."""
+        return [ReadBatch(part.base_offset, batch) for part, batch in self._fetched(plan.parts) if batch is not None]
+
+    def _fetched(self, parts: list[ReadPart]) -> Iterator[tuple[ReadPart, bytes | None]]:
+        for part in parts:
+            batch: bytes | None = self._journal.read(part.group, part.at, part.length)
+            assert batch is not None
+            if not codec.check_crc(batch):
+                raise Corruption(
+                    f"the batch at offset {part.base_offset} does not match its checksum",
+                    file=f"group {part.group}",
+                    position=part.at,
+                    hint="run oncelog verify",
+                )
+            if part.dead:
+                batch = codec.without(batch, part.dead)
+            yield part, batch

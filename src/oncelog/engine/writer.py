@@ -1,0 +1,90 @@
+"""Threads that wait for the disk so that the loop does not: one writes groups, one keeps spare segments ready.
+
+Neither does CPU work worth mentioning: the system calls release the interpreter. A failure is handed to the loop,
+which ends the process; the threads never retry.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+
+from oncelog.engine.commit_loop import Group
+from oncelog.errors import DiskFull, StorageError
+from oncelog.storage.journal import Journal
+
+Post = Callable[..., object]
+"""Runs a callback on the loop's thread: `loop.call_soon_threadsafe`."""
+
+
+class GroupWriter:
+    """Writes and syncs one group at a time, in order."""
+
+    def __init__(
+        self, journal: Journal, post: Post, done: Callable[[Group], None], failed: Callable[[StorageError], None]
+    ) -> None:
+        self._journal = journal
+        self._post = post
+        self._done = done
+        self._failed = failed
+        self._groups: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="oncelog-writer", daemon=True)
+        self._thread.start()
+
+    def write(self, group: Group) -> None:
+        """Hand over a sealed group; `done` is posted when it is durable."""
+        self._groups.put(group)
+
+    def stop(self) -> None:
+        """Finish what was handed over and end."""
+        self._groups.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (group := self._groups.get()) is not None:
+            try:
+                self._journal.write(group.open, group.buffers)
+            except StorageError as error:
+                self._post(self._failed, error)
+                return
+            self._post(self._done, group)
+
+
+class SpareKeeper:
+    """Keeps pre-written segments ready, and says when the disk is full or has room again."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        post: Post,
+        ready: Callable[[], None],
+        full: Callable[[DiskFull], None],
+        failed: Callable[[StorageError], None],
+    ) -> None:
+        self._journal = journal
+        self._post = post
+        self._ready = ready
+        self._full = full
+        self._failed = failed
+        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="oncelog-spares", daemon=True)
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Look whether a spare is missing."""
+        self._asked.put(True)
+
+    def stop(self) -> None:
+        """Finish the segment at hand and end."""
+        self._asked.put(False)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._asked.get():
+            try:
+                while self._journal.prepare():
+                    self._post(self._ready)
+            except DiskFull as error:
+                self._post(self._full, error)
+            except StorageError as error:
+                self._post(self._failed, error)
+                return
