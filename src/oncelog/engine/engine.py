@@ -217,6 +217,7 @@ class Engine:
         if not self._failed:
             self._failed = True
             self._fatal(error)
+            self._check_stopped()
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -268,16 +269,18 @@ class Engine:
 
     async def _checkpointed(self) -> None:
         """Everything into the index, so that the next start replays nothing."""
-        while self.generations.building or self.generations.cleaning:
-            if self.generations.building:
-                await self._something_happened()
-            else:
-                self.generations.clean()
-        if self.generations.lag_bytes > 0:
+        await self._index_idle()
+        if self.generations.lag_bytes > 0 and not self._failed:
             self.generations.seal()
             self.generations.group_durable()
-            while self.generations.building and not self._failed:
-                await self._something_happened()
+            await self._index_idle()
+
+    async def _index_idle(self) -> None:
+        """No generation is being built, and nothing is left to free."""
+        while self.generations.building and not self._failed:
+            await self._something_happened()
+        while self.generations.clean():
+            pass
 
     async def _something_happened(self) -> None:
         future = self._loop.create_future()
