@@ -1,5 +1,6 @@
 """Filters: never a false negative, few false positives, every damaged byte found."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_filter_of_two_bytes_per_id_knows_every_id_and_few_others(tmp_path: Path
     high, low = sorted_halves(generator, 200_000)
     # In uneven slices, since a word may be shared by the end of one and the start of the next.
     cuts = [0, 1, 2, 500, 77_777, 77_777, 200_000]
-    parts = [(high[a:b], low[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts = [(high[a:b], low[a:b]) for a, b in pairwise(cuts)]
     opened = Filter(write(tmp_path / "f", parts, 200_000))
     assert (tmp_path / "f").stat().st_size == id_filter.HEADER_BYTES + 2 * 200_000
     assert opened.may_hold(high, low).all()

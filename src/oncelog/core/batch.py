@@ -56,8 +56,7 @@ RECORD_COUNT_AT: Final = 57
 HEADER_BYTES: Final = 61
 
 MAGIC: Final = 2
-LENGTH_SKIPPED_BYTES: Final = 12
-"""The batch length leaves out the base offset and itself."""
+LENGTH_SKIPPED_BYTES: Final = 12  # the batch length leaves out the base offset and itself
 
 CODEC_MASK: Final = 0x07
 TIMESTAMP_LOG_APPEND: Final = 0x08
@@ -66,9 +65,7 @@ CONTROL: Final = 0x20
 ATTRIBUTES_KNOWN: Final = CODEC_MASK | TIMESTAMP_LOG_APPEND | TRANSACTIONAL | CONTROL
 CODEC_LAST: Final = 4
 
-RECORD_BYTES_MIN: Final = 7
-"""Seven one-byte fields: no key, no value, no headers."""
-
+RECORD_BYTES_MIN: Final = 7  # seven fields of one byte: no key, no value, no headers
 VARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
 TIMESTAMP_MAX: Final = 2**63 - 1
@@ -516,10 +513,7 @@ def decode_columns(
     headers: bool = True,
     inflated_bytes_max: int = BATCH_INFLATED_BYTES_MAX,
 ) -> Columns:
-    """All records, field by field: offsets from `base_offset` on, timestamps in the unit asked for.
-
-    Without `headers` the last list is empty.
-    """
+    """All records, field by field, timestamps in the unit asked for. Without `headers` the last list is empty."""
     header, data = _opened(batch, inflated_bytes_max)
     try:
         return _decode_columns(data, header, base_offset, timestamps_per_ms, headers)

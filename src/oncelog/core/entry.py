@@ -4,7 +4,8 @@ An entry is applied whole. It is either one `Appended` on its own (the flat shap
 of several operations that become true at one instant. Operations carry results, not requests: offsets, epochs and ids
 are the assigned ones, so replaying needs no rule, only `core.apply`.
 
-Nobody mutates an entry once it was decided; `batch_at` alone is filled in by the codec.
+Nobody mutates an entry once it was decided, nor keeps a part of it that will change: `apply` copies what it goes on to
+change. `batch_at` alone is filled in by the codec.
 """
 
 from typing import ClassVar, Final
@@ -21,6 +22,9 @@ TRANSACTIONAL: Final = 2
 """Flag of `Appended`: part of an open txn."""
 CLOSES: Final = 4
 """Flag of `Appended`: the stream is closed by the same fact."""
+
+RENEWS: Final = 8
+"""Flag of `Appended`: what was known of the claim's producer had been forgotten, so its row starts anew."""
 
 ID_BYTES: Final = 40
 """One id in `Appended.ids`: hash 16, digest 16, record number u32, record count u32."""
@@ -124,6 +128,8 @@ class Claimed(msgspec.Struct, gc=False, array_like=True):
     epoch: int
     outcome: list[int]
     """Flat (stream, first, next)."""
+    renews: bool = False
+    """As the flag RENEWS of `Appended`."""
 
 
 class ProducerFenced(msgspec.Struct, gc=False, array_like=True):

@@ -9,9 +9,10 @@ and the id's last use. A topic with a `duplicate_window_ms` remembers for exactl
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
-from xxhash import xxh3_128_digest
+from xxhash import xxh3_128, xxh3_128_digest
 
 from oncelog.core.holes import hole_at
 from oncelog.core.rows import FOREVER, HoleChunk, Stream
@@ -33,6 +34,17 @@ DIGEST_BYTES: Final = 16
 def content_digest(content: bytes) -> bytes:
     """The `raw` digest: value bytes alone, transport headers never count."""
     return xxh3_128_digest(content)
+
+
+def values_digest(values: Sequence[bytes | None]) -> bytes:
+    """The `raw` digest of a batch. One record has the digest of its value, so that an id meets across faces."""
+    if len(values) == 1:
+        return content_digest(values[0] or b"")
+    digest = xxh3_128()
+    for value in values:
+        digest.update(b"-" if value is None else b"%d:" % len(value))
+        digest.update(value or b"")
+    return digest.digest()
 
 
 def id_hash(stream: Stream, message_id: bytes) -> bytes:
@@ -68,9 +80,16 @@ def is_gone(stream: Stream | None, offset: int, holes: HoleChunk | None) -> bool
     return holes is not None and hole_at(holes, offset) is not None
 
 
+RETAINED: Final = -1
+"""As a time of removal: the record is still there."""
+
+
 def is_remembered(value: bytes, asked: Stream, stored: Stream | None, now_ns: int) -> bool:
-    """Does this id still count? `asked` is the stream of the command, `stored` the one that the record went to."""
-    _, _, offset, time_ms, _ = unpack(value)
+    """Does this id still count? `asked` is the stream of the command, `stored` the one that the record went to.
+
+    Times are whole milliseconds here, since that is what an id's value holds.
+    """
+    _, _, offset, time_ms, count = unpack(value)
     window_ms = asked.config.duplicate_window_ms
     now_ms = now_ns // 1_000_000
     if window_ms > 0:
@@ -78,24 +97,21 @@ def is_remembered(value: bytes, asked: Stream, stored: Stream | None, now_ns: in
     floor_ms = asked.config.dedupe_floor_ms
     if floor_ms == FOREVER:
         return True
-    removed_ms = removal_ms(stored, offset)
-    return removed_ms < 0 or now_ms - max(removed_ms, time_ms) < floor_ms
+    # The last record of several under one id: part of a batch may be trimmed, and its id must outlive all of it.
+    removed_ns = removal_ns(stored, offset + count - 1)
+    return removed_ns == RETAINED or now_ms - max(removed_ns // 1_000_000, time_ms) < floor_ms
 
 
-def removal_ms(stored: Stream | None, offset: int) -> int:
-    """When the record at `offset` was trimmed or its stream deleted; -1 while it is retained.
+def removal_ns(stored: Stream | None, offset: int) -> int:
+    """When the record at `offset` was trimmed or its stream deleted; RETAINED while it is there.
 
     A record that was deleted on its own counts as retained until the floor passes it: its id is then remembered for
     longer than promised, never shorter.
     """
     if stored is None:
         return 0
-    if stored.deleted_ns:
-        return stored.deleted_ns // 1_000_000
-    if offset >= stored.floor:
-        return -1
     marks = stored.trim_marks or []
     for at in range(0, len(marks), 2):
         if offset < marks[at]:
-            return marks[at + 1] // 1_000_000
-    return 0
+            return marks[at + 1]
+    return stored.deleted_ns if stored.deleted_ns else RETAINED

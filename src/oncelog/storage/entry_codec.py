@@ -39,6 +39,7 @@ _COUNT: Final = struct.Struct("<I")
 FLAT: Final = 1
 COMPOUND: Final = 2
 
+_pack_flat: Final = _FLAT_HEADER.pack
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode_claim: Final = msgspec.msgpack.Decoder(ProducerClaim).decode
 _DECODERS: Final[dict[int, Any]] = {
@@ -51,10 +52,7 @@ _DECODERS: Final[dict[int, Any]] = {
 def encode_entry(entry: Entry) -> list[bytes]:
     """The entry as buffers. Sets `batch_at` of every operation that carries a batch."""
     if type(entry) is Appended:
-        head, extra = _appended_parts(entry)
-        size = _FLAT_HEADER.size - 4 + len(extra) + len(entry.batch)
-        entry.batch_at = _FLAT_HEADER.size + len(extra)
-        return [_FLAT_HEADER.pack(size, entry.time_ns, FLAT, *head) + extra, entry.batch]
+        return encode_flat(entry)
     assert type(entry) is Compound
     buffers: list[bytes] = [b""]
     at = _ENTRY_HEADER.size + _COUNT.size
@@ -69,6 +67,21 @@ def encode_entry(entry: Entry) -> list[bytes]:
     head_bytes = _ENTRY_HEADER.pack(at - 4, entry.time_ns, COMPOUND) + _COUNT.pack(len(entry.operations))
     buffers[0] = head_bytes
     return buffers
+
+
+def encode_flat(op: Appended) -> list[bytes]:
+    """An entry that is one append: nearly all traffic, so it is packed in one go."""
+    batch_bytes = len(op.batch)
+    if op.claim is None and not op.ids and not op.order_key and not op.txn_id:
+        op.batch_at = _FLAT_HEADER.size
+        size = _FLAT_HEADER.size - 4 + batch_bytes
+        head = _pack_flat(
+            size, op.time_ns, FLAT, op.stream_id, op.first, op.count, op.flags, 0, 0, 0, 0, batch_bytes
+        )
+        return [head, op.batch]
+    fields, extra = _appended_parts(op)
+    op.batch_at = _FLAT_HEADER.size + len(extra)
+    return [_pack_flat(op.batch_at - 4 + batch_bytes, op.time_ns, FLAT, *fields) + extra, op.batch]
 
 
 def _appended_parts(op: Appended) -> tuple[tuple[int, ...], bytes]:

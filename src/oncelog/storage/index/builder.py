@@ -85,7 +85,10 @@ class Builder:
 
     def advance(self, until_group: int, progress: Progress | None = None) -> None:
         """Replay and commit everything up to `until_group`. On any error: `reset`, and it may be asked again."""
-        if until_group <= self.group:
+        if until_group <= self.position.group:
+            # Whoever asks waits for an answer, also for what an earlier commit brought already.
+            if progress is not None:
+                progress(Done(self.position.group, self.position.entry_number, 0))
             return
         after = None if self.group < 0 else self.group
         for group, payload in self._reader.groups(after, until_group):
@@ -178,9 +181,6 @@ class InlineBuilder:
         except DiskFull as full:
             self._builder.reset()
             self._replies.append(Full(str(full)))
-
-    def catch_up(self, group: int) -> None:
-        self._builder.advance(group)
 
     def fileno(self) -> int:
         return -1

@@ -99,6 +99,14 @@ def write_whole(fd: int, data: bytes | memoryview) -> None:
         left = left[os.write(fd, left) :]
 
 
+def sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def slots_of(prefix: Words, word_count: int) -> Words:
     return (prefix * np.uint64(word_count)) >> np.uint64(32)
 

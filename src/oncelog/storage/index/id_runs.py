@@ -43,6 +43,7 @@ from oncelog.storage.index.id_filter import (
     create_exclusive,
     disk_faults,
     split_hash,
+    sync_directory,
     write_whole,
 )
 
@@ -152,9 +153,9 @@ class _RunWriter:
 
     def add(self, rows: Rows) -> None:
         high, low = _halves(rows)
-        for filter_writer in self._filters:
-            filter_writer.add(high, low)
-        rows = np.concatenate((self._pending, rows))
+        for writer in self._filters:
+            writer.add(high, low)
+        rows = _joined([self._pending, rows])
         whole = len(rows) // BLOCK_ROWS * BLOCK_ROWS
         self._write_blocks(rows[:whole])
         self._pending = rows[whole:].copy()
@@ -171,9 +172,9 @@ class _RunWriter:
         self._bytes = os.fstat(self._fd).st_size
         for filter_writer, oldest in zip(self._filters, (self._oldest, self._span_oldest), strict=False):
             self._bytes += filter_writer.finish(oldest, self._newest)
+        sync_directory(self._directory)
         os.close(self._fd)
         self._fd = -1
-        sync_directory(self._directory)
         return RunInfo(
             number=self._number,
             oldest=self._oldest,
@@ -240,14 +241,6 @@ def _span_of(oldest: int, count: int, live: Iterable[RunInfo]) -> tuple[RunInfo 
     capacity = min(MERGE_FAN_IN * count, ID_RUN_IDS_MAX)
     # Without room for a second run like this one the span would only repeat the filter.
     return None, capacity if capacity >= 2 * count else 0
-
-
-def sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def write_run(directory: Path, number: int, rows: Mapping[bytes, bytes], live: Iterable[RunInfo] = ()) -> RunInfo:
@@ -381,36 +374,40 @@ class _RunFile:
             ordinal -= 1
         return None
 
-    def slices(self, blocks_each: int) -> Iterator[Rows]:
-        """All rows in order, some blocks at a time."""
+    def slices(self, blocks_each: int) -> Iterator[tuple[Rows, Words, Words]]:
+        """All rows in order, with the halves of their hashes, some blocks at a time."""
+        last = (-1, -1)
         for first in range(0, self._block_count, blocks_each):
-            yield self._read_blocks(first, min(first + blocks_each, self._block_count))
+            rows = self._read_blocks(first, min(first + blocks_each, self._block_count))
+            high, low = _halves(rows)
+            ascends = (high[1:] > high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] > low[:-1]))
+            if last >= (int(high[0]), int(low[0])) or not ascends.all():
+                raise self._damage("hashes do not ascend", PAGE_BYTES * (1 + first))
+            last = int(high[-1]), int(low[-1])
+            yield rows, high, low
 
-    def check(self) -> Iterator[Rows]:
-        """All rows in order, once everything else that the file says was compared with them."""
-        previous = b""
-        for first in range(0, self._block_count, _SLICE_ROWS // BLOCK_ROWS):
-            rows = self._read_blocks(first, min(first + _SLICE_ROWS // BLOCK_ROWS, self._block_count))
-            position = PAGE_BYTES * (1 + first)
-            hashes = rows.view(_PAIR)["hash"].tobytes()
-            keys = [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
-            if any(following <= key for key, following in pairwise([previous, *keys])):
-                raise self._damage("hashes do not ascend", position)
-            if first == 0 and keys[0] != self._smallest:
-                raise self._damage("smallest hash is another", position)
-            fences = rows["high"][::BLOCK_ROWS]
-            if not np.array_equal(fences, self._fences_array[first : first + len(fences)]):
-                raise self._damage("fences are others", self._fences_at + 8 * first)
-            previous = keys[-1]
-            yield rows
-        if self.count and previous != self._largest:
-            raise self._damage("largest hash is another", 0)
+    def check(self) -> Iterator[tuple[Words, Words]]:
+        """Read everything and compare what the file says twice; yields the halves of all hashes."""
+        block = 0
+        ends: list[bytes] = []
+        for rows, high, low in self.slices(_SLICE_ROWS // BLOCK_ROWS):
+            fences = high[::BLOCK_ROWS]
+            if not np.array_equal(fences, self._fences_array[block : block + len(fences)]):
+                raise self._damage("fences are others", self._fences_at + 8 * block)
+            block += len(fences)
+            hashes = rows.view(_PAIR)["hash"]
+            ends = [ends[0] if ends else hashes[0].tobytes(), hashes[-1].tobytes()]
+            yield high, low
+        if ends and ends != [self._smallest, self._largest]:
+            raise self._damage("smallest or largest hash is another", 0)
 
     def _find_in_block(self, ordinal: int, key: bytes) -> bytes | None:
         position = PAGE_BYTES * (1 + ordinal)
         block = self._pread(PAGE_BYTES, position)
         if len(block) != PAGE_BYTES or crc32c(block, self._seed) != CRC_RESIDUE:
             raise self._damage("block damaged", position)
+        if block[-8:-4] != ordinal.to_bytes(4, "little"):
+            raise self._damage("block of another place", position)
         end = min(BLOCK_ROWS, self.count - ordinal * BLOCK_ROWS) * HASH_BYTES
         at = block.find(key, 0, end)
         while at >= 0:
@@ -486,12 +483,11 @@ class _Source:
     def fill(self) -> None:
         """After: rows are at hand, or there are no more."""
         while self.more and not len(self._rows):
-            rows = next(self._slices, None)
-            if rows is None:
+            following = next(self._slices, None)
+            if following is None:
                 self.more = False
             else:
-                self._rows = rows
-                self._high, self._low = _halves(rows)
+                self._rows, self._high, self._low = following
 
     def last(self) -> tuple[int, int]:
         return int(self._high[-1]), int(self._low[-1])
@@ -512,8 +508,10 @@ class _Source:
 def _merged(runs: Sequence[_RunFile]) -> Iterator[Rows]:
     """The rows of all runs by hash, one per hash. Before: newest run first. Memory is bounded by `_SLICE_ROWS`."""
     total = sum(run.count for run in runs)
+    if total == 0:
+        return
     # In proportion to their size, so that the runs, whose hashes are spread alike, come to their ends together.
-    sources = [_Source(run, max(1, _SLICE_ROWS * run.count // max(1, total) // BLOCK_ROWS)) for run in runs]
+    sources = [_Source(run, max(1, _SLICE_ROWS * run.count // total // BLOCK_ROWS)) for run in runs]
     while True:
         for source in sources:
             source.fill()
@@ -527,7 +525,7 @@ def _merged(runs: Sequence[_RunFile]) -> Iterator[Rows]:
         # The order is stable and newer runs come first, so the first of equals is the newest.
         fresh = np.concatenate(([True], (high[1:] != high[:-1]) | (low[1:] != low[:-1])))[: len(order)]
         if len(order):
-            yield np.concatenate([part[0] for part in taken])[order[fresh]]
+            yield _joined([part[0] for part in taken])[order[fresh]]
         if not lasts:
             return
 
@@ -540,6 +538,11 @@ def _order(high: Words, low: Words) -> npt.NDArray[np.intp]:
     if bool(np.any((sorted_high[1:] == sorted_high[:-1]) & (sorted_low[1:] != sorted_low[:-1]))):
         return np.lexsort((low, high))
     return order
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    # As plain bytes: to join big-endian fields numpy would turn them into native ones, and so turn the hashes around.
+    return np.concatenate([part.view(_PAIR) for part in parts]).view(ROW)
 
 
 def _halves(rows: Rows) -> tuple[Words, Words]:
@@ -571,6 +574,10 @@ class _OpenRun:
         return opened
 
 
+_Span = tuple[memoryview, int, Words, tuple[_OpenRun, ...]]
+"""(words, word count, the words for numpy, the runs that they cover, newest first)."""
+
+
 class IdRuns:
     """Look-ups in the live runs. `refresh` may run in a thread of its own while others look up: it swaps one tuple."""
 
@@ -578,8 +585,8 @@ class IdRuns:
         self._directory = directory
         self._runs: tuple[_OpenRun, ...] = ()
         """Newest first."""
-        self._spans: tuple[tuple[memoryview, int, Words, tuple[_OpenRun, ...]], ...] = ()
-        """(words, word count, the words for numpy, runs that the words cover, newest first). Every run is in one."""
+        self._spans: tuple[_Span, ...] = ()
+        """Newest first. Every run is in exactly one."""
 
     def refresh(self, infos: Iterable[RunInfo]) -> None:
         """Serve exactly these runs from now on. On any error the former ones stay.
@@ -607,13 +614,9 @@ class IdRuns:
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The values of those hashes that are known."""
-        found: dict[bytes, bytes] = {}
         if len(keys) < _NUMPY_IDS_MIN:
-            for key in keys:
-                value = self.get(key)
-                if value is not None:
-                    found[key] = value
-            return found
+            return {key: value for key in keys if (value := self.get(key)) is not None}
+        found: dict[bytes, bytes] = {}
         spans = self._spans
         for first in range(0, len(keys), _NUMPY_IDS_MAX):
             self._get_block(spans, keys[first : first + _NUMPY_IDS_MAX], found)
@@ -631,11 +634,7 @@ class IdRuns:
         return _merged([run.file for run in self._runs])
 
     @staticmethod
-    def _get_block(
-        spans: tuple[tuple[memoryview, int, Words, tuple[_OpenRun, ...]], ...],
-        keys: Sequence[bytes],
-        found: dict[bytes, bytes],
-    ) -> None:
+    def _get_block(spans: tuple[_Span, ...], keys: Sequence[bytes], found: dict[bytes, bytes]) -> None:
         halves = np.frombuffer(b"".join(keys), ">u4").reshape(-1, 4)
         prefixes = halves[:, 0].astype(np.uint64)
         masks = MASK_ARRAY[(halves[:, 2] >> np.uint32(16)) & np.uint32(PATTERN_MASK)]
@@ -661,7 +660,7 @@ def _find_in_span(runs: tuple[_OpenRun, ...], key: bytes, prefix: int, mask: int
     return None
 
 
-def _cover(runs: Sequence[_OpenRun]) -> Iterator[tuple[memoryview, int, Words, tuple[_OpenRun, ...]]]:
+def _cover(runs: Sequence[_OpenRun]) -> Iterator[_Span]:
     """Few filters that cover all runs, given newest first: the span of a run spares the older runs that lie within."""
     first = 0
     while first < len(runs):
@@ -693,9 +692,9 @@ def check_run(path: Path) -> int:
         if header.number != number or header.newest != run.newest or wrong_oldest:
             raise Corruption("filter of another run", file=str(name), position=0)
     count = 0
-    for rows in run.check():
-        count += len(rows)
+    for high, low in run.check():
+        count += len(high)
         for name, opened in filters:
-            if not opened.may_hold(*_halves(rows)).all():
+            if not opened.may_hold(high, low).all():
                 raise Corruption("filter lacks an id of its run", file=str(name), position=0)
     return count

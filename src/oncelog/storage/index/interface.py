@@ -127,9 +127,6 @@ class IndexBuilder(Protocol):
     def request(self, group: int) -> None:
         """Index everything up to `group`, which must be durable. Requests may be repeated and overtake each other."""
 
-    def catch_up(self, group: int) -> None:
-        """As `request`, and wait until it is done. Raises what the builder died of."""
-
     def fileno(self) -> int:
         """Becomes readable when `replies` has something; -1 if replies are there as soon as `request` returns."""
 

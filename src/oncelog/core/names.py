@@ -1,0 +1,292 @@
+"""Names and sizes: what a command may be called and how much of it one entry can hold. The one place for both.
+
+Names are index keys. `needs` must not ask the index for a name that no key can spell, and `decide` must not look it up,
+so both ask `command_refused` first; it looks at the command alone. What fits here fits the entry: every text that an
+entry carries has a bound in `limits`, and commands that carry lists of things are weighed before they are decided.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from oncelog import limits
+from oncelog.core import command as c
+from oncelog.core.outcome import NameInvalid, Refusal, StageMissing, TooLarge, TopicMissing
+from oncelog.core.producer import ProducerClaim
+from oncelog.core.rows import FOREVER, TopicConfig
+
+ROW_ID_MAX: Final = 2**63 - 1
+"""Stream and stage ids are 64 bits in keys; half of them is more than will ever be given out."""
+
+
+def text_bytes(text: str) -> int:
+    """How long the text is in UTF-8; -1 if it cannot be spelled there (a lone surrogate)."""
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return -1
+
+
+def text_refused(what: str, text: str, bytes_max: int) -> Refusal | None:
+    """Any text that an entry carries: it can be spelled, and it is not too long."""
+    size = text_bytes(text)
+    if size < 0:
+        return NameInvalid(ascii(text), f"a {what} is Unicode text")
+    return TooLarge(f"{what} bytes", bytes_max, size) if size > bytes_max else None
+
+
+def name_refused(what: str, name: str, bytes_max: int, *, empty: bool = False) -> Refusal | None:
+    """A name that is part of an index key: not empty unless `empty`, and no NUL, which ends it there."""
+    if "\0" in name or not (name or empty):
+        return NameInvalid(name, f"a {what} holds at least one character and no NUL")
+    return text_refused(what, name, bytes_max)
+
+
+def topic_name_refused(name: str) -> Refusal | None:
+    """Names of new topics are also paths on some faces: printable, and no way up."""
+    refusal = name_refused("topic name", name, limits.TOPIC_NAME_BYTES_MAX)
+    if refusal is None and (not name.isprintable() or any(part in ("", ".", "..") for part in name.split("/"))):
+        return NameInvalid(name, "printable, no empty, '.' or '..' path segment")
+    return refusal
+
+
+def cursor_name_refused(name: str) -> Refusal | None:
+    """Cursors and consumer groups."""
+    return name_refused("cursor name", name, limits.CURSOR_NAME_BYTES_MAX)
+
+
+def claim_refused(claim: ProducerClaim | None) -> Refusal | None:
+    """The texts of a producer claim; its numbers are judged by `core.producer`."""
+    if claim is None:
+        return None
+    refusal = name_refused("producer name", claim.name, limits.PRODUCER_NAME_BYTES_MAX)
+    refusal = refusal or text_refused("producer session", claim.session, limits.PRODUCER_SESSION_BYTES_MAX)
+    if refusal is None and len(claim.digest) > limits.CLAIM_DIGEST_BYTES_MAX:
+        return TooLarge("claim digest bytes", limits.CLAIM_DIGEST_BYTES_MAX, len(claim.digest))
+    return refusal
+
+
+def config_refused(config: TopicConfig) -> Refusal | None:
+    """Settings that every row of the topic repeats, and times that the rules can reckon with."""
+    size = 0
+    for text in (config.content_type, config.id_zone, *config.attributes, *config.attributes.values()):
+        if (bytes_ := text_bytes(text)) < 0:
+            return NameInvalid(ascii(text), "settings are Unicode text")
+        size += bytes_
+    if size > limits.TOPIC_CONFIG_BYTES_MAX:
+        return TooLarge("bytes of a topic's settings", limits.TOPIC_CONFIG_BYTES_MAX, size)
+    if not FOREVER <= config.dedupe_floor_ms <= limits.SEQUENCE_MAX:
+        return TooLarge("dedupe floor ms (-1 is for ever)", limits.SEQUENCE_MAX, config.dedupe_floor_ms)
+    if not 0 <= config.duplicate_window_ms <= limits.SEQUENCE_MAX:
+        return TooLarge("duplicate window ms", limits.SEQUENCE_MAX, config.duplicate_window_ms)
+    if not limits.TXN_TIMEOUT_MS_MIN <= config.txn_timeout_ms_max <= limits.TXN_TIMEOUT_MS_MAX:
+        return TooLarge("txn timeout ms of a topic", limits.TXN_TIMEOUT_MS_MAX, config.txn_timeout_ms_max)
+    return None
+
+
+def moves_bytes(moves: Iterable[c.CursorMove]) -> int:
+    """What cursor moves may need in one entry."""
+    return sum(len(m.name.encode()) + len(m.metadata.encode()) + limits.COMMIT_APPEND_BYTES for m in moves)
+
+
+def entry_refused(what: str, size: int) -> Refusal | None:
+    """Whether something of this estimated size is too much for one entry."""
+    return TooLarge(f"bytes of one {what}", limits.BATCH_BYTES_MAX, size) if size > limits.BATCH_BYTES_MAX else None
+
+
+# --- one check per command -----------------------------------------------------------------------------------------
+
+
+def command_refused(command: c.Command) -> Refusal | None:
+    """Why no table could hold, or no entry could carry, what this command names. Looks at no state."""
+    return _CHECKS[type(command)](command)
+
+
+def _topic(name: str, partition: int = 0) -> Refusal | None:
+    """A name that no table can hold is the name of no topic."""
+    fits = name.isascii() and "\0" not in name and len(name) <= limits.TOPIC_NAME_BYTES_MAX
+    if fits or name_refused("topic name", name, limits.TOPIC_NAME_BYTES_MAX, empty=True) is None:
+        return None
+    return TopicMissing(name, partition)
+
+
+def _first(refusals: Iterable[Refusal | None]) -> Refusal | None:
+    return next((refusal for refusal in refusals if refusal is not None), None)
+
+
+def _txn_id(txn_id: str) -> Refusal | None:
+    return name_refused("txn id", txn_id, limits.TXN_ID_BYTES_MAX, empty=True)
+
+
+def _application(command: c.OpenStage | c.GetApplication) -> Refusal | None:
+    return name_refused("application name", command.application, limits.APPLICATION_NAME_BYTES_MAX, empty=True)
+
+
+def _open_application(command: c.OpenApplication) -> Refusal | None:
+    return name_refused("application name", command.application, limits.APPLICATION_NAME_BYTES_MAX)
+
+
+def _stages(stage_ids: Iterable[int]) -> Refusal | None:
+    return _first(StageMissing(stage_id) for stage_id in stage_ids if not 0 <= stage_id <= ROW_ID_MAX)
+
+
+def _moves(moves: Iterable[c.CursorMove]) -> Refusal | None:
+    metadata_max = limits.CURSOR_METADATA_BYTES_MAX
+    return _first(
+        _topic(move.topic, move.partition)
+        or cursor_name_refused(move.name)
+        or text_refused("cursor metadata", move.metadata, metadata_max)
+        for move in moves
+    )
+
+
+def _create(command: c.CreateTopic) -> Refusal | None:
+    return topic_name_refused(command.name) or config_refused(command.config)
+
+
+def _configure(command: c.ConfigureTopic) -> Refusal | None:
+    return _topic(command.name) or config_refused(command.config)
+
+
+def _topic_by_name(command: c.AddPartitions | c.DeleteTopic | c.GetTopic) -> Refusal | None:
+    return _topic(command.name)
+
+
+def _stream(command: c.AppendEach | c.Trim | c.DeleteRecords | c.GetStream | c.GetReceipt) -> Refusal | None:
+    return _topic(command.topic, command.partition)
+
+
+def _append(command: c.Append) -> Refusal | None:
+    refusal = _topic(command.topic, command.partition) or claim_refused(command.claim)
+    return refusal or _txn_id(command.txn_id) or order_key_refused(command.order_key)
+
+
+def order_key_refused(order_key: str) -> Refusal | None:
+    """The free string that must rise."""
+    return text_refused("order key", order_key, limits.ORDER_KEY_BYTES_MAX)
+
+
+def _close(command: c.CloseStream) -> Refusal | None:
+    return _topic(command.topic, command.partition) or claim_refused(command.claim)
+
+
+def _cursor(command: c.ConfirmCursor | c.DeleteCursor | c.GetCursor) -> Refusal | None:
+    return _topic(command.topic, command.partition) or cursor_name_refused(command.name)
+
+
+def _move_cursors(command: c.MoveCursors) -> Refusal | None:
+    if len(command.moves) > limits.COMMIT_APPENDS_MAX:
+        return TooLarge("cursor moves in one command", limits.COMMIT_APPENDS_MAX, len(command.moves))
+    return _moves(command.moves) or entry_refused("cursor move", moves_bytes(command.moves))
+
+
+def _get_producer(command: c.GetProducer) -> Refusal | None:
+    refusal = _topic(command.topic, command.partition)
+    return refusal or name_refused("producer name", command.name, limits.PRODUCER_NAME_BYTES_MAX)
+
+
+def _txn(command: c.InitProducer | c.EndTxn | c.ExpireTxn | c.GetTxn) -> Refusal | None:
+    return _txn_id(command.txn_id)
+
+
+def _add_to_txn(command: c.AddToTxn) -> Refusal | None:
+    refusal = _txn_id(command.txn_id) or _first(_topic(topic, partition) for topic, partition in command.streams)
+    return refusal or _first(cursor_name_refused(group) for group in command.groups)
+
+
+def _txn_cursors(command: c.TxnCursors) -> Refusal | None:
+    return _txn_id(command.txn_id) or cursor_name_refused(command.group) or _moves(command.moves)
+
+
+def _condition(condition: c.Condition) -> Refusal | None:
+    if isinstance(condition, c.ExpectNew):
+        return _topic(condition.topic)
+    refusal = _topic(condition.topic, condition.partition)
+    if isinstance(condition, c.ExpectCursor):
+        return refusal or cursor_name_refused(condition.name)
+    if isinstance(condition, c.ExpectEpoch):
+        return refusal or name_refused("producer name", condition.producer, limits.PRODUCER_NAME_BYTES_MAX)
+    return refusal
+
+
+def _commit(command: c.Commit) -> Refusal | None:
+    size = len(command.appends) + len(command.conditions) + len(command.cursors)
+    if size > limits.COMMIT_APPENDS_MAX:
+        return TooLarge("appends, conditions and cursors in one commit", limits.COMMIT_APPENDS_MAX, size)
+    refusal = name_refused("commit id", command.commit_id, limits.COMMIT_ID_BYTES_MAX, empty=True)
+    refusal = refusal or name_refused("commit scope", command.scope, limits.CLAIM_SCOPE_BYTES_MAX)
+    refusal = refusal or _first(_topic(append.topic, append.partition) for append in command.appends)
+    refusal = refusal or claim_refused(command.claim) or _moves(command.cursors)
+    refusal = refusal or _first(_condition(condition) for condition in command.conditions)
+    if refusal is not None:
+        return refusal
+    total = sum(len(append.batch) + limits.COMMIT_APPEND_BYTES for append in command.appends)
+    return entry_refused("commit (larger writes go through stages)", total + moves_bytes(command.cursors))
+
+
+def _publish(command: c.Publish) -> Refusal | None:
+    if len(command.stages) > limits.STAGES_PER_PUBLISH_MAX:
+        return TooLarge("stages in one publish", limits.STAGES_PER_PUBLISH_MAX, len(command.stages))
+    if len(command.cursors) > limits.COMMIT_APPENDS_MAX:
+        return TooLarge("cursor moves in one publish", limits.COMMIT_APPENDS_MAX, len(command.cursors))
+    if len(command.source_end) > limits.APPLICATION_SOURCE_BYTES_MAX:
+        return TooLarge("source offset bytes", limits.APPLICATION_SOURCE_BYTES_MAX, len(command.source_end))
+    refusal = name_refused("application name", command.application, limits.APPLICATION_NAME_BYTES_MAX, empty=True)
+    refusal = refusal or text_refused("query name", command.query, limits.QUERY_NAME_BYTES_MAX)
+    refusal = refusal or _first(_topic(item.topic, item.partition) for item in command.stages)
+    refusal = refusal or _stages(item.stage_id for item in command.stages) or _moves(command.cursors)
+    if refusal is not None:
+        return refusal
+    size = len(command.stages) * limits.PUBLISHED_STAGE_BYTES + len(command.source_end)
+    return entry_refused("publish", size + moves_bytes(command.cursors))
+
+
+def _append_stage(command: c.AppendStage) -> Refusal | None:
+    return _stages((command.stage_id,))
+
+
+def _drop_stages(command: c.DropStages) -> Refusal | None:
+    if len(command.stage_ids) > limits.STAGES_PER_PUBLISH_MAX:
+        return TooLarge("stages in one drop", limits.STAGES_PER_PUBLISH_MAX, len(command.stage_ids))
+    return _stages(command.stage_ids)
+
+
+def _expire_stages(command: c.ExpireStages) -> Refusal | None:
+    # No bound on the count: a timer has nobody to tell. `decide` drops what one entry holds.
+    return _stages(command.stage_ids)
+
+
+_CHECKS: Final[dict[type[c.Command], Callable[[Any], Refusal | None]]] = {
+    c.Append: _append,
+    c.AppendEach: _stream,
+    c.Commit: _commit,
+    c.CreateTopic: _create,
+    c.AddPartitions: _topic_by_name,
+    c.ConfigureTopic: _configure,
+    c.DeleteTopic: _topic_by_name,
+    c.CloseStream: _close,
+    c.Trim: _stream,
+    c.DeleteRecords: _stream,
+    c.OpenApplication: _open_application,
+    c.OpenStage: _application,
+    c.AppendStage: _append_stage,
+    c.DropStages: _drop_stages,
+    c.Publish: _publish,
+    c.MoveCursors: _move_cursors,
+    c.ConfirmCursor: _cursor,
+    c.DeleteCursor: _cursor,
+    c.InitProducer: _txn,
+    c.AddToTxn: _add_to_txn,
+    c.TxnCursors: _txn_cursors,
+    c.EndTxn: _txn,
+    c.ExpireTxn: _txn,
+    c.ExpireStages: _expire_stages,
+    c.GetTopic: _topic_by_name,
+    c.GetStream: _stream,
+    c.GetReceipt: _stream,
+    c.GetProducer: _get_producer,
+    c.GetCursor: _cursor,
+    c.GetTxn: _txn,
+    c.GetApplication: _application,
+}
