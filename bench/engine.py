@@ -192,7 +192,8 @@ async def run_all(directory: Path, cases: tuple[Case, ...], rounds: int, seconds
 
 def show(cases: tuple[Case, ...], best: dict[str, Measured], raw: dict[str, float]) -> None:
     table = Table(title="confirmed appends (fdatasync before every answer)")
-    for column in ("case", "appends/s", "MB/s", "raw disk MB/s", "x raw", "CPU-µs", "+ index", "group KB", "p50 ms", "p99 ms"):
+    columns = ("case", "appends/s", "MB/s", "raw MB/s", "x raw", "CPU-µs", "+ index", "group KB", "p50 ms", "p99 ms")
+    for column in columns:
         table.add_column(column, justify="left" if column == "case" else "right")
     for case in cases:
         row = best[case.name]

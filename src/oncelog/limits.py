@@ -206,7 +206,7 @@ TIMER_CHECK_MS: Final = 1_000
 # --- storage index ---------------------------------------------------------------------------------------------
 
 ID_RUN_IDS_MAX: Final = 50_000_000
-"""Ids in one run. Merging one rewrites 2.8 GB in a minute or so; a larger one would only save one filter per 50 M ids."""
+"""Ids in one run. Merging one rewrites 2.8 GB at 0.4 CPU-µs per id; a larger one would save a filter per 50 M ids."""
 
 ID_RUNS_MAX: Final = 20
 """Runs of message ids beyond which even runs of unlike size are merged: every look-up may have to ask each of them."""

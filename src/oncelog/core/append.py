@@ -4,15 +4,23 @@ Order of checks (DESIGN section 5): duplicates first, then conditions, then the 
 always a success, also on a closed stream. A message id is asked before a producer's sequence: the id is what meets
 across faces. When an id is known but the sequence is new, the sequence is used up all the same (`Claimed`), or the
 producer's next one would look like a gap.
+
+A write inside a txn carries no message id, no order key and closes nothing: these take effect at once and could not be
+taken back by an abort; the retry of an aborted record would be answered as a duplicate, and lost.
 """
+
+from typing import Final
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core import message_id
-from oncelog.core.command import Append, AppendEach
-from oncelog.core.entry import CLOSES, TRANSACTIONAL, Appended, Claimed, Compound, Entry, IdsUsed, Operation
+from oncelog.core import message_id, names
+from oncelog.core.command import Append, AppendEach, EachRecord
+from oncelog.core.entry import CLOSES, RENEWS, TRANSACTIONAL, Appended, Claimed, Compound, Entry, IdsUsed, Operation
+from oncelog.core.memory import is_gone, known_id, living, use_counts
+from oncelog.core.memory import known_producer as known_producer  # `verify` asks it too
 from oncelog.core.outcome import (
     BatchRefused,
+    ClaimInvalid,
     Confirmed,
     ContentTypeMismatch,
     EachConfirmed,
@@ -26,115 +34,104 @@ from oncelog.core.outcome import (
     TopicMissing,
     TxnRefused,
 )
-from oncelog.core.producer import Accept, Duplicate, Producer, expired, judge
+from oncelog.core.producer import Accept, Duplicate, Producer, ProducerClaim, judge
 from oncelog.core.refuse import refusal_of
-from oncelog.core.rows import FOREVER, Stream, chunk_of
-from oncelog.core.state import NO_STREAM, State
+from oncelog.core.rows import Stream
+from oncelog.core.state import State
 from oncelog.core.txn import TxnEvent, TxnRefusal
 from oncelog.core.txn import judge as judge_txn
 
 Decision = tuple[Entry | None, Outcome]
 
+_BATCH_BYTES_MAX: Final = limits.BATCH_BYTES_MAX
+_BATCH_RECORDS_MAX: Final = limits.BATCH_RECORDS_MAX
+_DIGEST_BYTES_MAX: Final = limits.CLAIM_DIGEST_BYTES_MAX
+_KAFKA: Final = "kafka:"
 
-def known_producer(state: State, stream: Stream | None, name: str, now_ns: int) -> Producer | None:
-    """The producer's row, unless it is forgotten: at max(removal of its last record, last use) + the dedupe floor.
-
-    `apply` asks the same question with the entry's time, so that both see the same row.
-    """
-    producer = state.producers[(NO_STREAM if stream is None else stream.stream_id, name)]
-    if producer is None:
-        return None
-    if stream is None:
-        floor_ms = limits.DEDUPE_FLOOR_MS_DEFAULT
-    else:
-        floor_ms = stream.config.dedupe_floor_ms
-        newest = producer.batches[-2] if producer.batches else -1
-        if floor_ms == FOREVER or (type(newest) is int and newest >= stream.floor) or stream.open_txns:
-            return producer
-    return None if expired(producer, now_ns, floor_ms * 1_000_000) else producer
-
-
-def known_id(state: State, stream: Stream, id_hash: bytes, now_ns: int) -> bytes | None:
-    """The packed value of an id that still counts."""
-    value = state.find_id(id_hash)
-    if value is None:
-        return None
-    stored = state.streams[message_id.unpack(value)[1]]
-    return value if message_id.is_remembered(value, stream, stored, now_ns) else None
-
-
-def is_gone(state: State, stream_id: int, offset: int) -> bool:
-    """Was the record at this place removed?"""
-    stored = state.streams[stream_id]
-    if stored is None or not stored.hole_count or offset < stored.floor:
-        return message_id.is_gone(stored, offset, None)
-    return message_id.is_gone(stored, offset, state.holes[(stream_id, chunk_of(offset))])
-
-
-def duplicate_of_id(state: State, value: bytes, digest: bytes) -> Confirmed | IdConflict:
-    """The answer to a known id: its first outcome, or a conflict (P3)."""
-    stored_digest, stream_id, offset, time_ms, count = message_id.unpack(value)
-    if stored_digest != digest:
-        return IdConflict(stream_id, offset, stored_digest, digest)
-    gone = is_gone(state, stream_id, offset)
-    return Confirmed(stream_id, offset, offset + count, time_ms * 1_000_000, duplicate=True, gone=gone)
+EACH_RECORD_BYTES: Final = 96
+"""What one record of an `AppendEach` may need beside its texts: its framing in the batch, and its id in the entry."""
 
 
 def decide_append(state: State, command: Append, now_ns: int) -> Decision:
-    """One batch to one stream."""
-    stream = state.stream(command.topic, command.partition)
-    if stream is None:
-        return None, TopicMissing(command.topic, command.partition)
+    """One batch to one stream. The hot path: every look-up and call counts here."""
+    topic = state.topics.get(command.topic)
+    partition = command.partition
+    if topic is None or not 0 <= partition < len(topic.stream_ids):
+        return None, TopicMissing(command.topic, partition)
+    stream_id = topic.stream_ids[partition]
+    stream = state.streams[stream_id]
+    assert stream is not None, "a topic's streams are there"
+    ids = b""
+    if command.message_id or command.txn_id:
+        decision, ids = _named(state, stream, command, now_ns)
+        if decision is not None:
+            return decision
     claim = command.claim
-    id_hash = b""
-    if command.message_id:
-        id_hash = message_id.id_hash(stream, command.message_id)
-        value = known_id(state, stream, id_hash, now_ns)
-        if value is not None:
-            return _known_id_again(state, stream, command, id_hash, value, now_ns)
-    epoch = -1
-    verdict_refusal: Refusal | None = None
+    flags = 0
+    epoch = sequence = -1
+    refusal: Refusal | None = None
     if claim is not None:
-        producer = known_producer(state, stream, claim.name, now_ns)
+        producer = row = state.producers.get((stream_id, claim.name))
+        # The newest batch ends above the floor: nothing is forgotten. Everything else takes the long way.
+        if row is not None and not (row.batches and row.batches[-1] > stream.floor):  # type: ignore[operator]
+            producer = living(state, stream, row, now_ns)
+            flags = RENEWS if producer is None else 0
         verdict = judge(producer, claim)
-        if isinstance(verdict, Accept):
-            epoch = verdict.epoch
-        elif isinstance(verdict, Duplicate):
+        if type(verdict) is Accept:
+            epoch, sequence = verdict.epoch, claim.last
+            if verdict.new_epoch or claim.session or len(claim.digest) > _DIGEST_BYTES_MAX:
+                refusal = names.claim_refused(claim)
+        elif type(verdict) is Duplicate:
             return None, _duplicate_of_sequence(stream, verdict)
         else:
-            verdict_refusal = refusal_of(verdict)
-    refusal = _stream_refuses(stream, command) or verdict_refusal
+            refusal = refusal_of(verdict)  # type: ignore[arg-type]
+    count = command.count
+    if (
+        stream.closed
+        or command.content_type
+        or command.expected_tail >= 0
+        or command.order_key
+        or not 0 < count <= _BATCH_RECORDS_MAX
+        or not 0 < len(command.batch) <= _BATCH_BYTES_MAX
+    ):
+        refusal = _stream_refuses(stream, command) or refusal
     if refusal is None and (command.txn_id or stream.open_txns):
         refusal = _txn_refuses(state, stream, command, now_ns)
     if refusal is not None:
         return None, refusal
-    time_ns = state.append_time(now_ns)
-    flags = (CLOSES if command.close else 0) | (TRANSACTIONAL if command.txn_id else 0)
-    ids = b"%b%b\x00\x00\x00\x00%b" % (id_hash, command.digest, command.count.to_bytes(4, "little")) if id_hash else b""
+    if command.close:
+        flags |= CLOSES
+    if command.txn_id:
+        flags |= TRANSACTIONAL
+    first = stream.tail
     entry = Appended(
-        stream.stream_id,
-        stream.tail,
-        command.count,
-        command.batch,
-        time_ns,
-        flags,
-        claim,
-        epoch,
-        ids,
-        command.order_key,
-        command.txn_id,
+        stream_id, first, count, command.batch, now_ns, flags, claim, epoch, ids, command.order_key, command.txn_id
     )
-    return entry, Confirmed(
-        stream.stream_id,
-        stream.tail,
-        stream.tail + command.count,
-        time_ns,
-        False,
-        False,
-        epoch,
-        -1 if claim is None else claim.last,
-        command.close,
-    )
+    return entry, Confirmed(stream_id, first, first + count, now_ns, False, False, epoch, sequence, command.close)
+
+
+def _named(state: State, stream: Stream, command: Append, now_ns: int) -> tuple[Decision | None, bytes]:
+    """An append with a message id or in a txn: (the decision, if there is one already; the id for the entry)."""
+    if command.txn_id:
+        if command.message_id or command.order_key or command.close:
+            refusal = ClaimInvalid("a write inside a txn carries no message id, no order key and closes nothing")
+            return (None, refusal), b""
+        return None, b""
+    malformed = id_refused(command.message_id, command.digest)
+    if malformed is not None:
+        return (None, malformed), b""
+    id_hash = message_id.id_hash(stream, command.message_id)
+    value = known_id(state, stream, id_hash, now_ns)
+    if value is not None:
+        return _known_id_again(state, stream, command, id_hash, value, now_ns), b""
+    return None, packed_id(id_hash, command.digest, 0, command.count)
+
+
+def packed_id(id_hash: bytes, digest: bytes, number: int, count: int) -> bytes:
+    """One id of `Appended.ids`: it names `count` records from the batch's record `number` on."""
+    # A count out of bounds is refused a moment later; it must only not raise here.
+    word = (count & 0xFFFFFFFF).to_bytes(4, "little")
+    return b"%b%b%b%b" % (id_hash, digest, number.to_bytes(4, "little"), word)
 
 
 def _stream_refuses(stream: Stream, command: Append) -> Refusal | None:
@@ -145,24 +142,31 @@ def _stream_refuses(stream: Stream, command: Append) -> Refusal | None:
         return ContentTypeMismatch(stream.config.content_type, command.content_type)
     if command.expected_tail >= 0 and command.expected_tail != stream.tail:
         return TailMismatch(stream.stream_id, command.expected_tail, stream.tail)
-    if command.order_key and command.order_key <= stream.order_key:
-        return OrderKeyNotRising(stream.order_key, command.order_key)
-    return append_refused(command.batch, command.count, command.message_id, command.digest)
+    if command.order_key:
+        if (refusal := names.order_key_refused(command.order_key)) is not None:
+            return refusal
+        if command.order_key <= stream.order_key:
+            return OrderKeyNotRising(stream.order_key, command.order_key)
+    return append_refused(command.batch, command.count)
 
 
-def append_refused(batch: bytes, count: int, id_: bytes, digest: bytes) -> Refusal | None:
-    """Bounds that hold for every append, alone or in a commit."""
-    if len(batch) > limits.ENTRY_BYTES_MAX - limits.ENTRY_OVERHEAD_BYTES:
-        return TooLarge("batch bytes", limits.ENTRY_BYTES_MAX - limits.ENTRY_OVERHEAD_BYTES, len(batch))
-    if count < 1:
+def append_refused(batch: bytes, count: int) -> Refusal | None:
+    """Bounds that hold for every batch: alone, in a commit or in a stage."""
+    if len(batch) > limits.BATCH_BYTES_MAX:
+        return TooLarge("batch bytes", limits.BATCH_BYTES_MAX, len(batch))
+    if count > limits.BATCH_RECORDS_MAX:
+        return TooLarge("records of one batch", limits.BATCH_RECORDS_MAX, count)
+    if count < 1 or not batch:
         return BatchRefused("a batch holds at least one record")
-    if id_:
-        if len(id_) > limits.MESSAGE_ID_BYTES_MAX:
-            return TooLarge("message id bytes", limits.MESSAGE_ID_BYTES_MAX, len(id_))
-        if count > message_id.COUNT_MAX:
-            return TooLarge("records under one message id", message_id.COUNT_MAX, count)
-        if len(digest) != message_id.DIGEST_BYTES:
-            return BatchRefused("a message id needs a digest of the content")
+    return None
+
+
+def id_refused(id_: bytes, digest: bytes) -> Refusal | None:
+    """An id that could not be stored, whatever is known of it."""
+    if len(id_) > limits.MESSAGE_ID_BYTES_MAX:
+        return TooLarge("message id bytes", limits.MESSAGE_ID_BYTES_MAX, len(id_))
+    if len(digest) != message_id.DIGEST_BYTES:
+        return BatchRefused("a message id needs a digest of the content")
     return None
 
 
@@ -170,11 +174,11 @@ def _txn_refuses(state: State, stream: Stream, command: Append, now_ns: int) -> 
     """A txn batch must belong to an open txn that names this stream; any other must not come from an open txn."""
     claim = command.claim
     if not command.txn_id:
-        open_here = stream.open_txns or {}
-        if claim is not None and any(claim.name == kafka_name(producer_id) for producer_id in open_here):
-            return TxnRefused(TxnRefusal.INVALID_STATE.name)
+        if claim is not None and claim.name.startswith(_KAFKA):
+            if any(claim.name == kafka_name(producer_id) for producer_id in stream.open_txns or ()):
+                return TxnRefused(TxnRefusal.INVALID_STATE.name)
         return None
-    txn = state.txns[command.txn_id]
+    txn = state.txns.get(command.txn_id)
     if claim is None:
         return TxnRefused(TxnRefusal.MAPPING.name)
     producer_id = txn.producer_id if txn is not None and claim.name == kafka_name(txn.producer_id) else -1
@@ -189,25 +193,44 @@ def _txn_refuses(state: State, stream: Stream, command: Append, now_ns: int) -> 
     if verdict.refusal is not None:
         return TxnRefused(verdict.refusal.name, verdict.producer_id, verdict.epoch)
     assert txn is not None
+    here = txn.streams[stream.stream_id]
+    if here and here[-1] == stream.tail:
+        return None  # it only makes the last stretch longer
     ranges = sum(len(flat) // 2 for flat in txn.streams.values())
     if ranges >= limits.TXN_RANGES_MAX:
-        return TooLarge("stretches in one txn", limits.TXN_RANGES_MAX, ranges)
+        return TooLarge("stretches in one txn", limits.TXN_RANGES_MAX, ranges + 1)
     return None
 
 
 def kafka_name(producer_id: int) -> str:
     """The scoped name of a Kafka producer id."""
-    return f"kafka:{producer_id}"
+    return f"{_KAFKA}{producer_id}"
+
+
+# --- duplicates ----------------------------------------------------------------------------------------------------
+
+
+def duplicate_of_id(state: State, value: bytes, digest: bytes) -> Confirmed | IdConflict:
+    """The answer to a known id: its first outcome, or a conflict (P3)."""
+    stored_digest, stream_id, offset, time_ms, count = message_id.unpack(value)
+    if stored_digest != digest:
+        return IdConflict(stream_id, offset, stored_digest, digest)
+    gone = is_gone(state, stream_id, offset)
+    stored = state.streams[stream_id]
+    closed = stored is not None and stored.closed and offset + count == stored.tail
+    return Confirmed(stream_id, offset, offset + count, time_ms * 1_000_000, True, gone, closed=closed)
 
 
 def _duplicate_of_sequence(stream: Stream, verdict: Duplicate) -> Confirmed:
+    """The first outcome again. `gone` is known from the floor alone: sequences are about writing, not about records."""
     first, next_ = verdict.first_offset, verdict.next_offset
     stream_id = stream.stream_id
-    if not isinstance(first, int):  # the sequence was used by a known message id, whose record may lie elsewhere
+    if not isinstance(first, int):  # the sequence was used by a known message id, whose record lies elsewhere
         stream_id, first, next_ = first[:3]
-    return Confirmed(
-        stream_id, first, next_, 0, True, False, verdict.epoch, verdict.last, stream.closed and next_ == stream.tail
-    )
+    here = stream_id == stream.stream_id
+    gone = here and 0 <= first < stream.floor
+    closed = here and stream.closed and next_ == stream.tail
+    return Confirmed(stream_id, first, next_, 0, True, gone, verdict.epoch, verdict.last, closed)
 
 
 def _known_id_again(
@@ -217,19 +240,115 @@ def _known_id_again(
     if isinstance(answer, IdConflict):
         return None, answer
     operations: list[Operation] = []
-    if answer.gone:
+    if answer.gone and use_counts(stream):
         operations.append(IdsUsed(id_hash, value))
     claim = command.claim
-    if claim is not None:
-        producer = known_producer(state, stream, claim.name, now_ns)
+    if claim is not None and names.claim_refused(claim) is None:
+        producer, renews = judged_against(state, stream, claim, now_ns)
         verdict = judge(producer, claim)
         if isinstance(verdict, Accept):
             outcome = [answer.stream_id, answer.first, answer.next]
             answer.epoch, answer.sequence = verdict.epoch, claim.last
-            operations.append(Claimed(stream.stream_id, claim, answer.epoch, outcome))
+            operations.append(Claimed(stream.stream_id, claim, answer.epoch, outcome, renews))
         elif isinstance(verdict, Duplicate):
             answer.epoch, answer.sequence = verdict.epoch, verdict.last
-    return (Compound(state.append_time(now_ns), operations) if operations else None), answer
+    return (Compound(now_ns, operations) if operations else None), answer
+
+
+def judged_against(
+    state: State, stream: Stream | None, claim: ProducerClaim, now_ns: int
+) -> tuple[Producer | None, bool]:
+    """(the row to judge the claim against, whether an acceptance starts that row anew because it was forgotten)."""
+    producer = known_producer(state, stream, claim.name, now_ns)
+    key = (0 if stream is None else stream.stream_id, claim.name)
+    return producer, producer is None and state.producers[key] is not None
+
+
+# --- records that stand or fall alone ------------------------------------------------------------------------------
+
+
+class _Each:
+    """The records of one `AppendEach`, sorted into new ones, duplicates and refused ones."""
+
+    __slots__ = ("bytes_", "ids", "in_batch", "now_ns", "records", "state", "stream", "used")
+
+    def __init__(self, state: State, stream: Stream, now_ns: int) -> None:
+        self.state = state
+        self.stream = stream
+        self.now_ns = now_ns
+        self.records: list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]] = []
+        self.ids: list[bytes] = []
+        self.in_batch: dict[bytes, tuple[bytes, int]] = {}
+        """Hash -> (digest, offset) of the new ids, so that the second of two in one read is a duplicate."""
+        self.used: dict[bytes, bytes] = {}
+        """Hash -> value of ids whose record is gone: their memory starts anew."""
+        self.bytes_ = 0
+
+    def take(self, record: EachRecord) -> Confirmed | Refusal:
+        """The answer to one record; a new one joins the batch."""
+        stream = self.stream
+        id_hash = digest = b""
+        if record.message_id:
+            digest = message_id.content_digest(record.value or b"")
+            if (refusal := id_refused(record.message_id, digest)) is not None:
+                return refusal
+            id_hash = message_id.id_hash(stream, record.message_id)
+            repeated = self._repeated(id_hash, digest)
+            if repeated is not None:
+                return repeated
+        if stream.closed:
+            return StreamClosedRefusal(stream.stream_id, stream.tail)
+        if not -codec.TIMESTAMP_TAME_MAX < record.timestamp_ms < codec.TIMESTAMP_TAME_MAX:
+            return BatchRefused("a timestamp is out of range")
+        if any(names.text_bytes(name) < 0 for name, _ in record.headers):
+            return BatchRefused("a header name is Unicode text")
+        number = len(self.records)
+        offset = stream.tail + number
+        timestamp_ms = record.timestamp_ms or self.now_ns // 1_000_000
+        self.records.append((number, timestamp_ms, record.key, record.value, record.headers))
+        self.bytes_ += EACH_RECORD_BYTES + len(record.value or b"") + len(record.key or b"")
+        for name, content in record.headers:
+            self.bytes_ += 8 + len(name.encode()) + len(content or b"")
+        if id_hash:
+            self.in_batch[id_hash] = (digest, offset)
+            self.ids.append(packed_id(id_hash, digest, number, 1))
+        return Confirmed(stream.stream_id, offset, offset + 1, self.now_ns)
+
+    def _repeated(self, id_hash: bytes, digest: bytes) -> Confirmed | IdConflict | None:
+        """The answer if the id was seen before, in the log or earlier in the same read."""
+        stream_id = self.stream.stream_id
+        earlier = self.in_batch.get(id_hash)
+        if earlier is not None:
+            if earlier[0] != digest:
+                return IdConflict(stream_id, earlier[1], earlier[0], digest)
+            return Confirmed(stream_id, earlier[1], earlier[1] + 1, self.now_ns, duplicate=True)
+        value = known_id(self.state, self.stream, id_hash, self.now_ns)
+        if value is None:
+            return None
+        answer = duplicate_of_id(self.state, value, digest)
+        if isinstance(answer, Confirmed) and answer.gone and use_counts(self.stream):
+            self.used[id_hash] = value
+        return answer
+
+    def refused(self) -> Refusal | None:
+        """Whether what is new is too much for one entry. Estimated, before anything is encoded."""
+        if len(self.records) > limits.BATCH_RECORDS_MAX:
+            return TooLarge("records of one batch", limits.BATCH_RECORDS_MAX, len(self.records))
+        return names.entry_refused("read", self.bytes_ + EACH_RECORD_BYTES * len(self.used))
+
+    def entry(self) -> Entry | None:
+        """What is new as one batch, and the ids that were used again."""
+        appended: Appended | None = None
+        if self.records:
+            stream = self.stream
+            batch = codec.encode(self.records)
+            appended = Appended(
+                stream.stream_id, stream.tail, len(self.records), batch, self.now_ns, ids=b"".join(self.ids)
+            )
+        if not self.used:
+            return appended
+        used = IdsUsed(b"".join(self.used), b"".join(self.used.values()))
+        return Compound(self.now_ns, [used] if appended is None else [appended, used])
 
 
 def decide_each(state: State, command: AppendEach, now_ns: int) -> Decision:
@@ -237,72 +356,8 @@ def decide_each(state: State, command: AppendEach, now_ns: int) -> Decision:
     stream = state.stream(command.topic, command.partition)
     if stream is None:
         return None, TopicMissing(command.topic, command.partition)
-    time_ns = state.append_time(now_ns)
-    answers: list[Confirmed | Refusal] = []
-    records: list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]] = []
-    ids: list[bytes] = []
-    in_batch: dict[bytes, tuple[bytes, int]] = {}
-    used: list[bytes] = []
-    for record in command.records:
-        answer: Confirmed | Refusal | None = None
-        id_hash = digest = b""
-        if record.message_id:
-            if len(record.message_id) > limits.MESSAGE_ID_BYTES_MAX:
-                answers.append(TooLarge("message id bytes", limits.MESSAGE_ID_BYTES_MAX, len(record.message_id)))
-                continue
-            digest = message_id.content_digest(record.value or b"")
-            id_hash = message_id.id_hash(stream, record.message_id)
-            answer = _repeated(state, stream, id_hash, digest, in_batch, now_ns)
-            if isinstance(answer, Confirmed) and answer.gone:
-                used.append(id_hash)
-        if answer is None and stream.closed:
-            answer = StreamClosedRefusal(stream.stream_id, stream.tail)
-        if answer is None:
-            number = len(records)
-            offset = stream.tail + number
-            timestamp_ms = record.timestamp_ms or time_ns // 1_000_000
-            records.append((number, timestamp_ms, record.key, record.value, record.headers))
-            answer = Confirmed(stream.stream_id, offset, offset + 1, time_ns)
-            if id_hash:
-                in_batch[id_hash] = (digest, offset)
-                ids.append(b"%b%b%b\x01\x00\x00\x00" % (id_hash, digest, number.to_bytes(4, "little")))
-        answers.append(answer)
-    batch = codec.encode(records) if records else b""
-    if records and (refusal := append_refused(batch, len(records), b"", b"")) is not None:
+    each = _Each(state, stream, now_ns)
+    answers = [each.take(record) for record in command.records]
+    if (refusal := each.refused()) is not None:
         return None, refusal
-    operations: list[Operation] = []
-    if records:
-        operations.append(
-            Appended(stream.stream_id, stream.tail, len(records), batch, time_ns, ids=b"".join(ids)),
-        )
-    if used:
-        operations.append(IdsUsed(b"".join(used), b"".join(_stored(state, hash_) for hash_ in used)))
-    if not operations:
-        return None, EachConfirmed(answers)
-    if len(operations) == 1 and isinstance(operations[0], Appended):
-        return operations[0], EachConfirmed(answers)
-    return Compound(time_ns, operations), EachConfirmed(answers)
-
-
-def _stored(state: State, id_hash: bytes) -> bytes:
-    value = state.find_id(id_hash)
-    assert value is not None
-    return value
-
-
-def _repeated(
-    state: State,
-    stream: Stream,
-    id_hash: bytes,
-    digest: bytes,
-    in_batch: dict[bytes, tuple[bytes, int]],
-    now_ns: int,
-) -> Confirmed | IdConflict | None:
-    """The answer if the id was seen before, in the log or earlier in the same read."""
-    earlier = in_batch.get(id_hash)
-    if earlier is not None:
-        if earlier[0] != digest:
-            return IdConflict(stream.stream_id, earlier[1], earlier[0], digest)
-        return Confirmed(stream.stream_id, earlier[1], earlier[1] + 1, state.append_time(now_ns), duplicate=True)
-    value = known_id(state, stream, id_hash, now_ns)
-    return None if value is None else duplicate_of_id(state, value, digest)
+    return each.entry(), EachConfirmed(answers)

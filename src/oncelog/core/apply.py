@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from oncelog import limits
 from oncelog.core import holes, message_id
-from oncelog.core.append import known_producer
 from oncelog.core.entry import (
     CLOSES,
     CONTROL,
     ID_BYTES,
+    RENEWS,
     TRANSACTIONAL,
     Appended,
     ApplicationSet,
@@ -45,10 +45,10 @@ from oncelog.core.entry import (
     TxnReleased,
     TxnSet,
 )
-from oncelog.core.producer import Producer, ProducerClaim, advance
+from oncelog.core.producer import Place, Producer, advance
 from oncelog.core.row_codec import decode_row
-from oncelog.core.rows import FOREVER, Cause, HoleChunk, Key, Remembered, Stage, Stream, Table, Topic, TopicConfig
-from oncelog.core.state import NO_STREAM, State
+from oncelog.core.rows import Cause, HoleChunk, Key, Remembered, Stage, Stream, Table, Topic, TopicConfig
+from oncelog.core.state import NO_STREAM, State, copied_txn
 from oncelog.core.txn import merge_range
 
 _TOPIC: Final = int(Table.TOPIC)
@@ -83,16 +83,24 @@ def _touch(state: State, table: Table, key: Key) -> None:
 
 def _appended(state: State, op: Appended, time_ns: int) -> None:
     stream_id = op.stream_id
-    stream = _stream(state, stream_id)
+    stream = state.streams[stream_id]
+    assert stream is not None, f"stream {stream_id} is not there"
+    state.touched[_STREAM].add(stream_id)
+    state.changed_streams.add(stream_id)
     first = op.first
     assert first == stream.tail, f"stream {stream_id}: append at {first}, tail is {stream.tail}"
     next_ = first + op.count
     stream.tail = next_
     stream.time_ns = time_ns
-    if op.claim is not None:
-        _claim(state, stream, op.claim, op.epoch, first, next_, time_ns)
-    if op.ids:
-        ids = op.ids
+    flags = op.flags
+    claim = op.claim
+    if claim is not None:
+        key = (stream_id, claim.name)
+        producer = None if flags & RENEWS else state.producers[key]
+        state.producers[key] = advance(producer, claim, op.epoch, first, next_, time_ns)
+        state.touched[_PRODUCER].add(key)
+    ids = op.ids
+    if ids:
         for at in range(0, len(ids), ID_BYTES):
             number = int.from_bytes(ids[at + 32 : at + 36], "little")
             count = int.from_bytes(ids[at + 36 : at + 40], "little")
@@ -100,7 +108,6 @@ def _appended(state: State, op: Appended, time_ns: int) -> None:
             state.ids[ids[at : at + 16]] = value
     if op.order_key:
         stream.order_key = op.order_key
-    flags = op.flags
     if flags:
         if flags & CLOSES:
             stream.closed = True
@@ -108,15 +115,6 @@ def _appended(state: State, op: Appended, time_ns: int) -> None:
             _add_holes(state, stream, first, next_, Cause.CONTROL, -1)
         if flags & TRANSACTIONAL:
             _written_in_txn(state, stream, op.txn_id, first, next_)
-
-
-def _claim(
-    state: State, stream: Stream | None, claim: ProducerClaim, epoch: int, first: Any, next_: int, time_ns: int
-) -> None:
-    key = (NO_STREAM if stream is None else stream.stream_id, claim.name)
-    producer = known_producer(state, stream, claim.name, time_ns)
-    state.producers[key] = advance(producer, claim, epoch, first, next_, time_ns)
-    state.touched[_PRODUCER].add(key)
 
 
 def _written_in_txn(state: State, stream: Stream, txn_id: str, first: int, next_: int) -> None:
@@ -197,14 +195,16 @@ def _trimmed(state: State, op: Trimmed, time_ns: int) -> None:
     assert stream.floor < op.floor <= stream.stable
     stream.floor = op.floor
     marks = stream.trim_marks or []
-    floor_ms = stream.config.dedupe_floor_ms
-    if floor_ms != FOREVER:
-        # Marks that no remembered id can ask about any more.
-        while marks and time_ns - marks[1] >= floor_ms * 1_000_000:
-            del marks[:2]
     marks += (op.floor, time_ns)
+    floor_ns = stream.config.dedupe_floor_ms * 1_000_000
+    # Of the marks that no remembered id can ask about any more the newest stays: without it, what lies below would
+    # count as removed by the next trim, and forgotten ids would come back.
+    while floor_ns >= 0 and len(marks) > 2 and time_ns - marks[3] >= floor_ns:
+        del marks[:2]
     if len(marks) > 2 * limits.TRIM_MARKS_MAX:
-        del marks[:2]  # the oldest stretch now counts as removed when the next one was: later, so remembered longer
+        # Joined with the stretch above it, which was removed later: its ids are remembered for longer.
+        oldest = 2 if 0 <= floor_ns <= time_ns - marks[1] else 0
+        del marks[oldest : oldest + 2]
     stream.trim_marks = marks
 
 
@@ -215,15 +215,16 @@ def _holes_added(state: State, op: HolesAdded, _time_ns: int) -> None:
 
 
 def _claimed(state: State, op: Claimed, time_ns: int) -> None:
-    if op.stream_id == NO_STREAM:
-        _claim(state, None, op.claim, op.epoch, tuple(op.outcome), 0, time_ns)
-    else:
-        stream = _stream(state, op.stream_id)
-        stream_id, first, next_ = op.outcome
-        if stream_id == stream.stream_id:
-            _claim(state, stream, op.claim, op.epoch, first, next_, time_ns)
-        else:
-            _claim(state, stream, op.claim, op.epoch, (stream_id, first, next_), 0, time_ns)
+    # A row of a stream keeps its own places as two numbers; what a commit did, or what lies in another stream, is kept
+    # whole with its stream ids.
+    first: Place = tuple(op.outcome)
+    next_ = 0
+    if op.stream_id != NO_STREAM and op.outcome[0] == op.stream_id:
+        _, first, next_ = op.outcome
+    key = (op.stream_id, op.claim.name)
+    producer = None if op.renews else state.producers[key]
+    state.producers[key] = advance(producer, op.claim, op.epoch, first, next_, time_ns)
+    state.touched[_PRODUCER].add(key)
 
 
 def _producer_fenced(state: State, op: ProducerFenced, time_ns: int) -> None:
@@ -236,7 +237,7 @@ def _producer_fenced(state: State, op: ProducerFenced, time_ns: int) -> None:
 
 def _cursor_set(state: State, op: CursorSet, _time_ns: int) -> None:
     key = (op.name, op.stream_id)
-    state.cursors[key] = op.cursor
+    state.cursors[key] = op.cursor  # replaced whole by the next one, never changed in place
     _touch(state, Table.CURSOR, key)
     _pin(state, op.name, op.stream_id, op.cursor.frontier if op.cursor.pinned else None)
 
@@ -282,7 +283,8 @@ def _stage_opened(state: State, op: StageOpened, time_ns: int) -> None:
 
 def _stage_appended(state: State, op: StageAppended, time_ns: int) -> None:
     stage = state.stages[op.stage_id]
-    assert stage is not None and stage.count == op.first
+    assert stage is not None, f"stage {op.stage_id} is not there"
+    assert stage.count == op.first, f"stage {op.stage_id}: append at {op.first}, count is {stage.count}"
     stage.last_first, stage.last_digest = op.first, op.digest
     stage.count += op.count
     stage.stored_bytes += len(op.batch)
@@ -310,7 +312,7 @@ def _application_set(state: State, op: ApplicationSet, _time_ns: int) -> None:
 
 
 def _txn_set(state: State, op: TxnSet, _time_ns: int) -> None:
-    state.txns[op.txn_id] = op.txn
+    state.txns[op.txn_id] = None if op.txn is None else copied_txn(op.txn)
     _touch(state, Table.TXN, op.txn_id)
 
 

@@ -2,15 +2,15 @@
 
 Duplicates come first: a known commit id, a known sequence, or message ids that are all known with equal content give
 the first outcome again, whatever the conditions say now. A commit of which only some ids are known is refused: taking
-the rest would tear it.
+the rest would tear it. A duplicate by one claim uses up the others, as an append's does.
 """
 
+import msgspec
 from xxhash import xxh3_128
 
-from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core import message_id
-from oncelog.core.append import append_refused, duplicate_of_id, known_id, known_producer
+from oncelog.core import holes, message_id
+from oncelog.core.append import append_refused, duplicate_of_id, id_refused, judged_against, packed_id
 from oncelog.core.command import (
     Commit,
     CommitAppend,
@@ -22,7 +22,9 @@ from oncelog.core.command import (
     ExpectTail,
 )
 from oncelog.core.cursor import moved
-from oncelog.core.entry import Appended, Claimed, ClaimRemembered, Compound, Entry, Operation
+from oncelog.core.entry import Appended, Claimed, ClaimRemembered, Compound, Entry, IdsUsed, Operation
+from oncelog.core.memory import floor_of, is_known_claim, known_id, known_producer, removed_ns, use_counts
+from oncelog.core.message_id import RETAINED
 from oncelog.core.outcome import (
     ClaimConflict,
     ClaimInvalid,
@@ -34,12 +36,11 @@ from oncelog.core.outcome import (
     Refusal,
     ShardMismatch,
     StreamClosedRefusal,
-    TooLarge,
     TopicMissing,
 )
-from oncelog.core.producer import Accept, Duplicate, judge
+from oncelog.core.producer import Accept, Duplicate, ProducerClaim, judge
 from oncelog.core.refuse import refusal_of
-from oncelog.core.rows import FOREVER, Stream
+from oncelog.core.rows import FOREVER, Cursor, Remembered, Stream
 from oncelog.core.state import NO_STREAM, State
 
 Decision = tuple[Entry | None, Outcome]
@@ -47,22 +48,16 @@ Decision = tuple[Entry | None, Outcome]
 
 def append_digest(append: CommitAppend) -> bytes:
     """The digest of one batch's content: given by the face, else over its values."""
-    if append.digest:
-        return append.digest
-    digest = xxh3_128()
-    for value in codec.decode_values(append.batch):
-        digest.update(b"\x00" if value is None else b"\x01%d:" % len(value))
-        digest.update(value or b"")
-    return digest.digest()
+    return append.digest or message_id.values_digest(codec.decode_values(append.batch))
 
 
-def commit_digest(command: Commit) -> bytes:
+def commit_digest(command: Commit, digests: list[bytes]) -> bytes:
     """What makes two commits the same: streams, contents and cursor moves, in order. Conditions do not count."""
     digest = xxh3_128()
-    for append in command.appends:
+    for append, content in zip(command.appends, digests, strict=True):
         name = append.topic.encode()
-        digest.update(b"a%d:%b:%d:%d:" % (len(name), name, append.partition, append.count))
-        digest.update(append_digest(append))
+        digest.update(b"a%d:%b:%d:%d:%d:" % (len(name), name, append.partition, append.count, len(content)))
+        digest.update(content)
     for move in command.cursors:
         for text in (move.name, move.topic, move.metadata):
             digest.update(b"c%d:%b" % (len(text.encode()), text.encode()))
@@ -70,66 +65,111 @@ def commit_digest(command: Commit) -> bytes:
     return digest.digest()
 
 
+class _Known(msgspec.Struct, gc=False):
+    """What is there already of a commit all of whose appends carry known ids."""
+
+    outcome: list[int]
+    used: list[tuple[bytes, bytes]]
+    """Hash and value of ids whose record is gone: their memory starts anew."""
+
+
 def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     """All of it, or none of it."""
-    refusal = _malformed(command)
+    if not command.appends and not command.cursors:
+        return None, ClaimInvalid("a commit appends or moves a cursor; use a query to only look")
+    refusal = _appends_refused(command)
     if refusal is not None:
         return None, refusal
-    digest = commit_digest(command) if command.commit_id or command.claim is not None else b""
-    again = _known_commit(state, command, digest, now_ns)
-    if again is not None:
-        return None, again
-    epoch = -1
-    verdict_refusal: Refusal | None = None
     claim = command.claim
-    if claim is not None:
-        producer = known_producer(state, None, claim.name, now_ns)
-        verdict = judge(producer, claim)
-        if isinstance(verdict, Accept):
-            epoch = verdict.epoch
-        elif isinstance(verdict, Duplicate):
-            outcome = [] if isinstance(verdict.first_offset, int) else list(verdict.first_offset)
-            return None, CommitConfirmed(outcome, True, verdict.epoch, verdict.last)
-        else:
-            verdict_refusal = refusal_of(verdict)
+    digests: list[bytes] = []
+    digest = b""
+    if command.commit_id or claim is not None:
+        digests = [append_digest(append) for append in command.appends]
+        digest = commit_digest(command, digests)
+        if claim is not None and not claim.digest:
+            claim = msgspec.structs.replace(claim, digest=digest)
+    else:
+        digests = [append_digest(append) if append.message_id else b"" for append in command.appends]
+    claimed, again = _claimed(state, claim, now_ns)
+    known_commit = _known_commit(state, command, digest, now_ns)
+    if isinstance(known_commit, ClaimConflict):
+        return None, known_commit
+    if known_commit is not None:
+        return _again(state, command, known_commit, claimed, now_ns)
+    if isinstance(again, CommitConfirmed):
+        return None, again
     streams, refusal = _streams(state, command)
     if refusal is not None:
         return None, refusal
-    known, refusal = _known_ids(state, command, streams, now_ns)
+    known, refusal = _known_ids(state, command, streams, digests, now_ns)
     if refusal is None and known is not None:
-        return _all_known(state, command, epoch, known, digest, now_ns)
-    refusal = refusal or verdict_refusal or _streams_refuse(command, streams)
+        return _all_known(state, command, claimed, known, digest, now_ns)
+    refusal = refusal or again or _closed(streams)
     refusal = refusal or _conditions_refuse(state, command.conditions, now_ns)
     if refusal is not None:
         return None, refusal
-    return _build(state, command, streams, epoch, digest, now_ns)
+    return _build(state, command, streams, digests, claimed, digest, now_ns)
 
 
-def _malformed(command: Commit) -> Refusal | None:
-    size = len(command.appends) + len(command.conditions) + len(command.cursors)
-    if size > limits.COMMIT_APPENDS_MAX:
-        return TooLarge("appends, conditions and cursors in one commit", limits.COMMIT_APPENDS_MAX, size)
-    if not command.appends and not command.cursors:
-        return ClaimInvalid("a commit appends or moves a cursor; use a query to only look")
-    if len(command.commit_id.encode()) > limits.COMMIT_ID_BYTES_MAX or "\0" in command.commit_id:
-        return TooLarge("commit id bytes", limits.COMMIT_ID_BYTES_MAX, len(command.commit_id.encode()))
-    total = sum(len(append.batch) + len(append.message_id) + limits.COMMIT_APPEND_BYTES for append in command.appends)
-    total += sum(len(move.metadata) + len(move.name) + limits.COMMIT_APPEND_BYTES for move in command.cursors)
-    total += limits.ENTRY_OVERHEAD_BYTES
-    if total > limits.ENTRY_BYTES_MAX:
-        return TooLarge("bytes of one commit (larger writes go through stages)", limits.ENTRY_BYTES_MAX, total)
+def _appends_refused(command: Commit) -> Refusal | None:
+    for append in command.appends:
+        refusal = append_refused(append.batch, append.count)
+        if append.message_id:
+            refusal = refusal or id_refused(append.message_id, append.digest or b"\0" * message_id.DIGEST_BYTES)
+        if refusal is not None:
+            return refusal
     return None
 
 
-def _known_commit(state: State, command: Commit, digest: bytes, now_ns: int) -> Outcome | None:
+def _claimed(
+    state: State, claim: ProducerClaim | None, now_ns: int
+) -> tuple[Claimed | None, CommitConfirmed | Refusal | None]:
+    """(the operation that uses up the claim, but for its outcome; the answer if the claim is not new)."""
+    if claim is None:
+        return None, None
+    producer, renews = judged_against(state, None, claim, now_ns)
+    verdict = judge(producer, claim)
+    if isinstance(verdict, Accept):
+        return Claimed(NO_STREAM, claim, verdict.epoch, [], renews), None
+    if isinstance(verdict, Duplicate):
+        outcome = [] if isinstance(verdict.first_offset, int) else list(verdict.first_offset)
+        return None, CommitConfirmed(outcome, True, verdict.epoch, verdict.last)
+    return None, refusal_of(verdict)
+
+
+def _known_commit(state: State, command: Commit, digest: bytes, now_ns: int) -> Remembered | ClaimConflict | None:
     if not command.commit_id:
         return None
     row = state.remembered[(command.scope, command.commit_id)]
-    if row is None or (row.floor_ms != FOREVER and now_ns - row.used_ns >= row.floor_ms * 1_000_000):
+    if row is None or not is_known_claim(state, row, now_ns):
         return None
     if row.digest != digest:
-        return ClaimConflict(command.commit_id, row.outcome, row.digest, digest)
-    return CommitConfirmed(list(row.outcome), duplicate=True)
+        return ClaimConflict(command.commit_id, list(row.outcome), row.digest, digest)
+    return row
+
+
+def _again(state: State, command: Commit, row: Remembered, claimed: Claimed | None, now_ns: int) -> Decision:
+    """A known commit id: the first outcome. Once its records are gone, its use keeps it in memory."""
+    operations = _use_up(claimed, row.outcome)
+    if row.floor_ms != FOREVER and removed_ns(state, row.outcome) != RETAINED:
+        operations.append(
+            ClaimRemembered(command.scope, command.commit_id, row.digest, list(row.outcome), row.floor_ms)
+        )
+    return _decision(operations, row.outcome, True, claimed, now_ns)
+
+
+def _use_up(claimed: Claimed | None, outcome: list[int]) -> list[Operation]:
+    if claimed is None:
+        return []
+    return [Claimed(NO_STREAM, claimed.claim, claimed.epoch, list(outcome), claimed.renews)]
+
+
+def _decision(
+    operations: list[Operation], outcome: list[int], duplicate: bool, claimed: Claimed | None, now_ns: int
+) -> Decision:
+    epoch, sequence = (-1, -1) if claimed is None else (claimed.epoch, claimed.claim.last)
+    entry = Compound(now_ns, operations) if operations else None
+    return entry, CommitConfirmed(list(outcome), duplicate, epoch, sequence)
 
 
 def _streams(state: State, command: Commit) -> tuple[list[Stream], Refusal | None]:
@@ -145,65 +185,58 @@ def _streams(state: State, command: Commit) -> tuple[list[Stream], Refusal | Non
 
 
 def _known_ids(
-    state: State, command: Commit, streams: list[Stream], now_ns: int
-) -> tuple[list[int] | None, Refusal | None]:
-    """The outcome if every append is a known id; a refusal if only some are, or one conflicts; (None, None) if none."""
-    outcome: list[int] = []
-    seen: dict[bytes, bytes] = {}
-    for append, stream in zip(command.appends, streams, strict=True):
+    state: State, command: Commit, streams: list[Stream], digests: list[bytes], now_ns: int
+) -> tuple[_Known | None, Refusal | None]:
+    """What is known if every append is; a refusal if only some are, or one conflicts; (None, None) if none."""
+    known = _Known([], [])
+    seen: set[bytes] = set()
+    for append, stream, digest in zip(command.appends, streams, digests, strict=True):
         if not append.message_id:
             continue
         id_hash = message_id.id_hash(stream, append.message_id)
-        digest = append_digest(append)
         if id_hash in seen:
             return None, ClaimInvalid("one message id stands twice in one commit")
-        seen[id_hash] = digest
+        seen.add(id_hash)
         value = known_id(state, stream, id_hash, now_ns)
         if value is None:
             continue
         answer = duplicate_of_id(state, value, digest)
         if isinstance(answer, IdConflict):
             return None, answer
-        outcome += (answer.stream_id, answer.first, answer.next)
-    known = len(outcome) // 3
-    if not known:
+        known.outcome += (answer.stream_id, answer.first, answer.next)
+        if answer.gone and use_counts(stream):
+            known.used.append((id_hash, value))
+    count = len(known.outcome) // 3
+    if not count:
         return None, None
-    if known < len(command.appends):
-        return None, PartlyDuplicate(known, len(command.appends) - known, outcome[0], outcome[1])
-    return outcome, None
+    if count < len(command.appends):
+        return None, PartlyDuplicate(count, len(command.appends) - count, known.outcome[0], known.outcome[1])
+    return known, None
 
 
-def _all_known(state: State, command: Commit, epoch: int, outcome: list[int], digest: bytes, now_ns: int) -> Decision:
+def _all_known(
+    state: State, command: Commit, claimed: Claimed | None, known: _Known, digest: bytes, now_ns: int
+) -> Decision:
     """Every record is there already: the commit's own claims are used up, nothing is appended, no cursor moves."""
-    operations: list[Operation] = []
-    if command.claim is not None and epoch >= 0:
-        operations.append(Claimed(NO_STREAM, command.claim, epoch, outcome))
-    if command.commit_id:
-        operations.append(ClaimRemembered(command.scope, command.commit_id, digest, outcome, _floor_ms(state, command)))
-    entry = Compound(state.append_time(now_ns), operations) if operations else None
-    return entry, CommitConfirmed(outcome, True, epoch, -1 if command.claim is None else command.claim.last)
+    operations = _use_up(claimed, known.outcome)
+    operations += _remembered(state, command, known.outcome, digest)
+    if known.used:
+        operations.append(IdsUsed(b"".join(hash_ for hash_, _ in known.used), b"".join(v for _, v in known.used)))
+    return _decision(operations, known.outcome, True, claimed, now_ns)
 
 
-def _floor_ms(state: State, command: Commit) -> int:
-    """A commit id is remembered as long as the most careful of its streams asks."""
-    floors = [
-        stream.config.dedupe_floor_ms
-        for append in command.appends
-        if (stream := state.stream(append.topic, append.partition)) is not None
-    ]
-    if FOREVER in floors:
-        return FOREVER
-    return max(floors, default=limits.DEDUPE_FLOOR_MS_DEFAULT)
+def _remembered(state: State, command: Commit, outcome: list[int], digest: bytes) -> list[Operation]:
+    """The commit id, for as long as the most careful of its streams asks."""
+    if not command.commit_id:
+        return []
+    floor_ms = floor_of(state, outcome)
+    return [ClaimRemembered(command.scope, command.commit_id, digest, list(outcome), floor_ms)]
 
 
-def _streams_refuse(command: Commit, streams: list[Stream]) -> Refusal | None:
-    for append, stream in zip(command.appends, streams, strict=True):
+def _closed(streams: list[Stream]) -> Refusal | None:
+    for stream in streams:
         if stream.closed:
             return StreamClosedRefusal(stream.stream_id, stream.tail)
-        digest = append_digest(append) if append.message_id else b""
-        refusal = append_refused(append.batch, append.count, append.message_id, digest)
-        if refusal is not None:
-            return refusal
     return None
 
 
@@ -213,6 +246,12 @@ def _conditions_refuse(state: State, conditions: list[Condition], now_ns: int) -
         if refusal is not None:
             return refusal
     return None
+
+
+def frontiers(state: State, stream: Stream, cursor: Cursor | None) -> tuple[int, int]:
+    """The stored frontier and the one past the holes behind it: every place between is the same to a consumer."""
+    stored = cursor.frontier if cursor is not None else 0
+    return stored, holes.step_over(state, stream, max(stored, stream.floor))
 
 
 def _condition_fails(state: State, condition: Condition, number: int, now_ns: int) -> Refusal | None:
@@ -231,42 +270,45 @@ def _condition_fails(state: State, condition: Condition, number: int, now_ns: in
         case ExpectTail():
             expected, actual = condition.tail, stream.tail
         case ExpectCursor():
-            cursor = state.cursors[(condition.name, stream.stream_id)]
-            expected, actual = condition.frontier, cursor.frontier if cursor is not None else 0
+            stored, actual = frontiers(state, stream, state.cursors[(condition.name, stream.stream_id)])
+            expected = actual if stored <= condition.frontier <= actual else condition.frontier
         case ExpectId():
             id_hash = message_id.id_hash(stream, condition.message_id)
             expected, actual = condition.present, known_id(state, stream, id_hash, now_ns) is not None
         case ExpectEpoch():
-            producer = state.producers[(stream.stream_id, condition.producer)]
+            producer = known_producer(state, stream, condition.producer, now_ns)
             expected, actual = condition.epoch, producer.epoch if producer is not None else -1
     return None if expected == actual else ConditionFailed(kind, number, str(expected), str(actual))
 
 
-def _build(state: State, command: Commit, streams: list[Stream], epoch: int, digest: bytes, now_ns: int) -> Decision:
-    time_ns = state.append_time(now_ns)
+def _build(
+    state: State,
+    command: Commit,
+    streams: list[Stream],
+    digests: list[bytes],
+    claimed: Claimed | None,
+    digest: bytes,
+    now_ns: int,
+) -> Decision:
     operations: list[Operation] = []
     outcome: list[int] = []
     added: dict[int, int] = {}
-    for append, stream in zip(command.appends, streams, strict=True):
+    for append, stream, content in zip(command.appends, streams, digests, strict=True):
         first = stream.tail + added.get(stream.stream_id, 0)
         added[stream.stream_id] = added.get(stream.stream_id, 0) + append.count
         ids = b""
         if append.message_id:
-            id_hash = message_id.id_hash(stream, append.message_id)
-            ids = b"%b%b\x00\x00\x00\x00%b" % (id_hash, append_digest(append), append.count.to_bytes(4, "little"))
-        operations.append(Appended(stream.stream_id, first, append.count, append.batch, time_ns, ids=ids))
+            ids = packed_id(message_id.id_hash(stream, append.message_id), content, 0, append.count)
+        operations.append(Appended(stream.stream_id, first, append.count, append.batch, now_ns, ids=ids))
         outcome += (stream.stream_id, first, first + append.count)
     for move in command.cursors:
         stream_row = state.stream(move.topic, move.partition)
         extra = added.get(stream_row.stream_id, 0) if stream_row is not None else 0
-        operation, refusal = moved(state, move, time_ns, extra)
+        operation, refusal = moved(state, move, now_ns, extra)
         if operation is None:
             assert refusal is not None
             return None, refusal
         operations.append(operation)
-    if command.claim is not None:
-        operations.append(Claimed(NO_STREAM, command.claim, epoch, outcome))
-    if command.commit_id:
-        operations.append(ClaimRemembered(command.scope, command.commit_id, digest, outcome, _floor_ms(state, command)))
-    sequence = -1 if command.claim is None else command.claim.last
-    return Compound(time_ns, operations), CommitConfirmed(outcome, False, epoch, sequence)
+    operations += _use_up(claimed, outcome)
+    operations += _remembered(state, command, outcome, digest)
+    return _decision(operations, outcome, False, claimed, now_ns)

@@ -8,7 +8,6 @@ from oncelog.core.outcome import (
     ClaimInvalid,
     CommitConfirmed,
     CursorDone,
-    NameInvalid,
     OffsetAhead,
     Outcome,
     Refusal,
@@ -19,15 +18,6 @@ from oncelog.core.rows import Cursor, Stream
 from oncelog.core.state import State
 
 Decision = tuple[Entry | None, Outcome]
-
-
-def cursor_name_refused(name: str) -> Refusal | None:
-    """Names are index keys: not empty, bounded, no NUL."""
-    if not name or "\0" in name:
-        return NameInvalid(name, "a cursor name holds at least one character and no NUL")
-    if len(name.encode()) > limits.CURSOR_NAME_BYTES_MAX:
-        return TooLarge("cursor name bytes", limits.CURSOR_NAME_BYTES_MAX, len(name.encode()))
-    return None
 
 
 def ranges_refused(ranges: list[int], limit: int, stream_id: int) -> Refusal | None:
@@ -46,8 +36,6 @@ def moved(
     state: State, move: CursorMove, time_ns: int, extra_tail: int = 0, *, uncommitted: bool = False
 ) -> tuple[CursorSet | None, Refusal | None]:
     """The operation for one move. `extra_tail` counts offsets that the same entry adds to the stream."""
-    if (refusal := cursor_name_refused(move.name)) is not None:
-        return None, refusal
     stream = state.stream(move.topic, move.partition)
     if stream is None:
         return None, TopicMissing(move.topic, move.partition)
@@ -55,23 +43,20 @@ def moved(
     limit += extra_tail if limit == stream.tail else 0
     if not 0 <= move.frontier <= limit:
         return None, OffsetAhead(stream.stream_id, move.frontier, limit)
-    if len(move.metadata.encode()) > limits.CURSOR_METADATA_BYTES_MAX:
-        return None, TooLarge("cursor metadata bytes", limits.CURSOR_METADATA_BYTES_MAX, len(move.metadata.encode()))
     cursor = Cursor(move.frontier, [], move.metadata, move.pinned, time_ns)
     return CursorSet(move.name, stream.stream_id, cursor), None
 
 
 def decide_moves(state: State, command: MoveCursors, now_ns: int) -> Decision:
     """Kafka's offset commit: any place that exists, also backwards. All moves or none."""
-    time_ns = state.append_time(now_ns)
     operations: list[Operation] = []
     for move in command.moves:
-        operation, refusal = moved(state, move, time_ns, uncommitted=command.uncommitted)
+        operation, refusal = moved(state, move, now_ns, uncommitted=command.uncommitted)
         if operation is None:
             assert refusal is not None
             return None, refusal
         operations.append(operation)
-    return (Compound(time_ns, operations) if operations else None), CommitConfirmed([])
+    return (Compound(now_ns, operations) if operations else None), CommitConfirmed([])
 
 
 def confirmed_after(state: State, stream: Stream, cursor: Cursor | None, ranges: list[int]) -> tuple[int, list[int]]:
@@ -83,7 +68,7 @@ def confirmed_after(state: State, stream: Stream, cursor: Cursor | None, ranges:
     )
     frontier = holes.step_over(state, stream, frontier)
     above: list[int] = []
-    for first, next_ in pending:
+    for first, next_ in pending:  # in order, so once one lies above the frontier, all that follow do
         if first <= frontier:
             if next_ > frontier:
                 frontier = holes.step_over(state, stream, next_)
@@ -91,10 +76,6 @@ def confirmed_after(state: State, stream: Stream, cursor: Cursor | None, ranges:
             above[-1] = max(above[-1], next_)
         else:
             above += (first, next_)
-    # A hole between two confirmed ranges may have let the frontier reach ranges that were put aside.
-    while above and above[0] <= frontier:
-        frontier = holes.step_over(state, stream, max(frontier, above[1]))
-        del above[:2]
     return frontier, above
 
 
@@ -104,8 +85,6 @@ def _confirmed(cursor: Cursor | None) -> list[int]:
 
 def decide_confirm(state: State, command: ConfirmCursor, now_ns: int) -> Decision:
     """Processed by the consumer, in any order."""
-    if (refusal := cursor_name_refused(command.name)) is not None:
-        return None, refusal
     stream = state.stream(command.topic, command.partition)
     if stream is None:
         return None, TopicMissing(command.topic, command.partition)
@@ -116,11 +95,15 @@ def decide_confirm(state: State, command: ConfirmCursor, now_ns: int) -> Decisio
     if len(above) // 2 > limits.CURSOR_CONFIRMED_RANGES_MAX:
         return None, TooLarge("ranges above the frontier", limits.CURSOR_CONFIRMED_RANGES_MAX, len(above) // 2)
     if cursor is not None and (cursor.frontier, cursor.confirmed, cursor.pinned) == (frontier, above, command.pinned):
-        return None, CursorDone(cursor)
-    time_ns = state.append_time(now_ns)
+        return None, CursorDone(copied(cursor))
     metadata = cursor.metadata if cursor is not None else ""
-    new = Cursor(frontier, above, metadata, command.pinned, time_ns)
-    return Compound(time_ns, [CursorSet(command.name, stream.stream_id, new)]), CursorDone(new)
+    new = Cursor(frontier, above, metadata, command.pinned, now_ns)
+    return Compound(now_ns, [CursorSet(command.name, stream.stream_id, new)]), CursorDone(copied(new))
+
+
+def copied(cursor: Cursor) -> Cursor:
+    """For an answer: it waits at the gate and belongs to its receiver, the row belongs to the state."""
+    return Cursor(cursor.frontier, list(cursor.confirmed), cursor.metadata, cursor.pinned, cursor.used_ns)
 
 
 def decide_delete_cursor(state: State, command: DeleteCursor, now_ns: int) -> Decision:
@@ -131,4 +114,4 @@ def decide_delete_cursor(state: State, command: DeleteCursor, now_ns: int) -> De
     if state.cursors[(command.name, stream.stream_id)] is None:
         return None, CursorDone(None)
     operation = CursorDeleted(command.name, stream.stream_id)
-    return Compound(state.append_time(now_ns), [operation]), CursorDone(None)
+    return Compound(now_ns, [operation]), CursorDone(None)

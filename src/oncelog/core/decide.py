@@ -10,14 +10,21 @@ from typing import Any, Final
 from oncelog.core import append, commit, cursor, query, stage, stream, txn_commands
 from oncelog.core import command as c
 from oncelog.core.entry import Entry
+from oncelog.core.names import command_refused
 from oncelog.core.outcome import Outcome
 from oncelog.core.state import State
 
 
 def decide(state: State, command: c.Command, now_ns: int) -> tuple[Entry | None, Outcome]:
     """What the command brings about, if anything, and what its sender is told."""
-    # Rules and entries use one time, which never runs backwards: replaying an entry asks the same questions.
-    return _DECIDE[type(command)](state, command, state.append_time(now_ns))
+    # Rules and entries use one time, which never runs backwards.
+    if now_ns < state.time_ns:
+        now_ns = state.time_ns
+    kind = type(command)
+    if kind is c.Append:  # nearly all traffic: it looks at its names itself, and only where one is new
+        return append.decide_append(state, command, now_ns)  # type: ignore[arg-type]
+    refusal = command_refused(command)
+    return _DECIDE[kind](state, command, now_ns) if refusal is None else (None, refusal)
 
 
 _DECIDE: Final[dict[type[c.Command], Callable[[State, Any, int], tuple[Entry | None, Outcome]]]] = {

@@ -1,8 +1,14 @@
-"""Queries: commands that yield no entry. They see the writer's own state, so their answers pass the gate like all."""
+"""Queries: commands that yield no entry. They see the writer's own state, so their answers pass the gate like all.
 
-from oncelog.core import holes, message_id
-from oncelog.core.append import is_gone, known_id
+What waits at the gate must not change there: answers hold copies of whatever `apply` changes in place.
+"""
+
+import msgspec
+
+from oncelog.core import message_id
 from oncelog.core.command import GetApplication, GetCursor, GetProducer, GetReceipt, GetStream, GetTopic, GetTxn
+from oncelog.core.cursor import confirmed_after
+from oncelog.core.memory import is_gone, known_id, known_producer
 from oncelog.core.outcome import (
     ApplicationFound,
     CursorDone,
@@ -14,8 +20,8 @@ from oncelog.core.outcome import (
     TopicMissing,
     TxnFound,
 )
-from oncelog.core.rows import Cursor
-from oncelog.core.state import NO_STREAM, State
+from oncelog.core.rows import Cursor, Stream
+from oncelog.core.state import State, copied_txn
 from oncelog.core.stream import stands
 
 Decision = tuple[None, Outcome]
@@ -24,7 +30,9 @@ Decision = tuple[None, Outcome]
 def decide_topic(state: State, command: GetTopic, _now_ns: int) -> Decision:
     """A topic's row."""
     topic = state.topics[command.name]
-    return None, TopicMissing(command.name) if topic is None else TopicFound(topic)
+    if topic is None:
+        return None, TopicMissing(command.name)
+    return None, TopicFound(msgspec.structs.replace(topic, stream_ids=list(topic.stream_ids)))
 
 
 def decide_stream(state: State, command: GetStream, _now_ns: int) -> Decision:
@@ -46,15 +54,14 @@ def decide_receipt(state: State, command: GetReceipt, now_ns: int) -> Decision:
     return None, ReceiptFound(stream_id, offset, offset + count, digest, time_ms, gone)
 
 
-def decide_producer(state: State, command: GetProducer, _now_ns: int) -> Decision:
+def decide_producer(state: State, command: GetProducer, now_ns: int) -> Decision:
     """What a restarted producer asks."""
-    stream_id = NO_STREAM
+    stream: Stream | None = None
     if command.topic:
         stream = state.stream(command.topic, command.partition)
         if stream is None:
             return None, TopicMissing(command.topic, command.partition)
-        stream_id = stream.stream_id
-    producer = state.producers[(stream_id, command.name)]
+    producer = known_producer(state, stream, command.name, now_ns)
     if producer is None:
         return None, NotFound("producer")
     first, next_ = -1, -1
@@ -75,17 +82,19 @@ def decide_cursor(state: State, command: GetCursor, _now_ns: int) -> Decision:
     row = state.cursors[(command.name, stream.stream_id)]
     if row is None:
         return None, CursorDone(None)
-    frontier = min(holes.step_over(state, stream, max(row.frontier, stream.floor)), stream.tail)
-    return None, CursorDone(Cursor(frontier, list(row.confirmed), row.metadata, row.pinned, row.used_ns))
+    frontier, above = confirmed_after(state, stream, row, [])
+    return None, CursorDone(Cursor(frontier, above, row.metadata, row.pinned, row.used_ns))
 
 
 def decide_txn(state: State, command: GetTxn, _now_ns: int) -> Decision:
     """A txn's row."""
     txn = state.txns[command.txn_id]
-    return None, NotFound("txn") if txn is None else TxnFound(txn)
+    return None, NotFound("txn") if txn is None else TxnFound(copied_txn(txn))
 
 
 def decide_application(state: State, command: GetApplication, _now_ns: int) -> Decision:
     """A Spark application's row."""
     row = state.applications[command.application]
-    return None, NotFound("application") if row is None else ApplicationFound(row)
+    if row is None:
+        return None, NotFound("application")
+    return None, ApplicationFound(msgspec.structs.replace(row, outcome=list(row.outcome)))

@@ -1,6 +1,6 @@
 """Rows and their keys as bytes: what the index stores and what `carried` entries hold.
 
-A row is positional MessagePack with sorted maps, so equal rows have equal bytes. A key starts with the number of its
+A row is positional MessagePack with sorted maps, so equal rows have equal bytes. A key is unique within its
 table and sorts as its parts do; text parts end with a NUL, which names may not contain.
 """
 
@@ -29,6 +29,20 @@ _DECODERS: Final[dict[Table, Any]] = {
 _NUMBER: Final = struct.Struct(">Q")
 
 
+_SHAPES: Final[dict[Table, tuple[type, ...]]] = {
+    Table.TOPIC: (str,),
+    Table.STREAM: (int,),
+    Table.PRODUCER: (int, str),
+    Table.CURSOR: (str, int),
+    Table.TXN: (str,),
+    Table.STAGE: (int,),
+    Table.APPLICATION: (str,),
+    Table.REMEMBERED: (str, str),
+    Table.HOLES: (int, int),
+}
+assert set(_SHAPES) == set(_DECODERS) == set(Table)
+
+
 def encode_row(row: Row) -> bytes:
     """The bytes of a row."""
     return _encoder.encode(row)
@@ -43,21 +57,8 @@ def decode_row(table: Table, data: bytes) -> Row:
 def encode_key(table: Table, key: Key) -> bytes:
     """The bytes of a key, within its table."""
     parts = key if isinstance(key, tuple) else (key,)
+    assert tuple(map(type, parts)) == _SHAPES[table], f"{key!r} is no key of table {table.name}"
     return b"".join(_NUMBER.pack(part) if isinstance(part, int) else part.encode() + b"\0" for part in parts)
-
-
-_SHAPES: Final[dict[Table, tuple[type, ...]]] = {
-    Table.TOPIC: (str,),
-    Table.STREAM: (int,),
-    Table.PRODUCER: (int, str),
-    Table.CURSOR: (str, int),
-    Table.TXN: (str,),
-    Table.STAGE: (int,),
-    Table.APPLICATION: (str,),
-    Table.REMEMBERED: (str, str),
-    Table.HOLES: (int, int),
-}
-assert set(_SHAPES) == set(_DECODERS) == set(Table)
 
 
 def decode_key(table: Table, data: bytes) -> Key:

@@ -6,6 +6,7 @@ are no-ops, an older driver is fenced, and an expired stage makes the publish fa
 """
 
 from oncelog import limits
+from oncelog.core import message_id
 from oncelog.core.append import append_refused
 from oncelog.core.command import (
     AppendStage,
@@ -30,9 +31,9 @@ from oncelog.core.outcome import (
     ApplicationBatchRefused,
     ApplicationDone,
     ApplicationFenced,
+    BatchRefused,
     ClaimInvalid,
     CommitConfirmed,
-    NameInvalid,
     Outcome,
     Refusal,
     ShardMismatch,
@@ -52,13 +53,10 @@ Decision = tuple[Entry | None, Outcome]
 def decide_open_application(state: State, command: OpenApplication, now_ns: int) -> Decision:
     """A driver starts. What it gets fences every driver before it."""
     name = command.application
-    if not name or "\0" in name or len(name.encode()) > limits.APPLICATION_NAME_BYTES_MAX:
-        return None, NameInvalid(name, f"1 to {limits.APPLICATION_NAME_BYTES_MAX} bytes, no NUL")
     old = state.applications[name] or Application(0)
-    time_ns = state.append_time(now_ns)
-    new = Application(old.fence + 1, old.query, old.batch, old.source_end, list(old.outcome), time_ns)
+    new = Application(old.fence + 1, old.query, old.batch, old.source_end, list(old.outcome), now_ns)
     answer = ApplicationDone(new.fence, new.query, new.batch, new.source_end)
-    return Compound(time_ns, [ApplicationSet(name, new)]), answer
+    return Compound(now_ns, [ApplicationSet(name, new)]), answer
 
 
 def fence_refused(state: State, application: str, fence: int) -> Refusal | None:
@@ -75,9 +73,9 @@ def decide_open_stage(state: State, command: OpenStage, now_ns: int) -> Decision
     ttl_ms = command.ttl_ms or limits.STAGE_TTL_MS_DEFAULT
     if not 0 < ttl_ms <= limits.STAGE_TTL_MS_MAX:
         return None, TooLarge("stage ttl ms", limits.STAGE_TTL_MS_MAX, ttl_ms)
-    time_ns = state.append_time(now_ns)
-    operation = StageOpened(state.next_id, command.application, command.fence, ttl_ms)
-    return Compound(time_ns, [operation]), StageDone(state.next_id, 0, time_ns + ttl_ms * 1_000_000)
+    fence = command.fence if command.application else 0
+    operation = StageOpened(state.next_id, command.application, fence, ttl_ms)
+    return Compound(now_ns, [operation]), StageDone(state.next_id, 0, now_ns + ttl_ms * 1_000_000)
 
 
 def _live_stage(state: State, stage_id: int, now_ns: int) -> Stage | None:
@@ -99,12 +97,13 @@ def decide_append_stage(state: State, command: AppendStage, now_ns: int) -> Deci
         return None, StageDone(stage.stage_id, stage.count, stage.expires_ns, duplicate=True)
     if command.at != stage.count:
         return None, StageCountMismatch(stage.stage_id, command.at, stage.count)
-    if (refusal := append_refused(command.batch, command.count, b"", b"")) is not None:
+    if len(command.digest) != message_id.DIGEST_BYTES:
+        return None, BatchRefused("a batch of a stage needs a digest of the content")
+    if (refusal := append_refused(command.batch, command.count)) is not None:
         return None, refusal
-    time_ns = state.append_time(now_ns)
     operation = StageAppended(stage.stage_id, stage.count, command.count, command.batch, command.digest)
-    answer = StageDone(stage.stage_id, stage.count + command.count, time_ns + stage.ttl_ms * 1_000_000)
-    return Compound(time_ns, [operation]), answer
+    answer = StageDone(stage.stage_id, stage.count + command.count, now_ns + stage.ttl_ms * 1_000_000)
+    return Compound(now_ns, [operation]), answer
 
 
 def decide_drop_stages(state: State, command: DropStages, now_ns: int) -> Decision:
@@ -112,7 +111,7 @@ def decide_drop_stages(state: State, command: DropStages, now_ns: int) -> Decisi
     dropped: list[Operation] = [
         StageDropped(stage_id) for stage_id in dict.fromkeys(command.stage_ids) if state.stages[stage_id] is not None
     ]
-    entry = Compound(state.append_time(now_ns), dropped) if dropped else None
+    entry = Compound(now_ns, dropped) if dropped else None
     return entry, CommitConfirmed([])
 
 
@@ -120,18 +119,17 @@ def decide_expire_stages(state: State, command: ExpireStages, now_ns: int) -> De
     """Drop those whose time is up."""
     dropped: list[Operation] = [
         StageDropped(stage_id)
-        for stage_id in command.stage_ids
+        for stage_id in dict.fromkeys(command.stage_ids)
         if (stage := state.stages[stage_id]) is not None and now_ns >= stage.expires_ns
     ]
-    entry = Compound(state.append_time(now_ns), dropped) if dropped else None
+    # What does not fit one entry is left for the timer's next round.
+    entry = Compound(now_ns, dropped[: limits.STAGES_PER_PUBLISH_MAX]) if dropped else None
     return entry, CommitConfirmed([])
 
 
 def decide_publish(state: State, command: Publish, now_ns: int) -> Decision:
     """One entry: every stage into its stream, and the application's progress."""
-    if len(command.stages) > limits.STAGES_PER_PUBLISH_MAX:
-        return None, TooLarge("stages in one publish", limits.STAGES_PER_PUBLISH_MAX, len(command.stages))
-    if command.batch < 0 or not command.query:
+    if not 0 <= command.batch <= limits.SEQUENCE_MAX or not command.query:
         return None, ClaimInvalid("a publish names its query and a batch number from 0", 0, command.batch)
     if (refusal := fence_refused(state, command.application, command.fence)) is not None:
         return None, refusal
@@ -142,30 +140,34 @@ def decide_publish(state: State, command: Publish, now_ns: int) -> Decision:
         return None, CommitConfirmed(outcome, duplicate=True)
     if (refusal := _batch_refused(application, command)) is not None:
         return None, refusal
-    time_ns = state.append_time(now_ns)
     operations, outcome, added, refusal = _published(state, command, now_ns)
     if refusal is not None:
         return None, refusal
     for move in command.cursors:
         stream = state.stream(move.topic, move.partition)
         extra = added.get(stream.stream_id, 0) if stream is not None else 0
-        operation, refusal = moved(state, move, time_ns, extra)
+        operation, refusal = moved(state, move, now_ns, extra)
         if operation is None:
             assert refusal is not None
             return None, refusal
         operations.append(operation)
-    new = Application(application.fence, command.query, command.batch, command.source_end, outcome, time_ns)
+    new = Application(application.fence, command.query, command.batch, command.source_end, outcome, now_ns)
     operations.append(ApplicationSet(command.application, new))
-    return Compound(time_ns, operations), CommitConfirmed(list(outcome))
+    return Compound(now_ns, operations), CommitConfirmed(list(outcome))
 
 
 def _batch_refused(application: Application, command: Publish) -> Refusal | None:
-    """Batches of one query follow each other; a new query must begin where the old one ended."""
+    """Batches of one query follow each other; a new query must begin where the old one ended, and must say so.
+
+    An empty source is no place: two queries that both name none have not shown that one follows the other (P11).
+    """
     if command.query == application.query:
         if command.batch == application.batch + 1:
             return None
         reason = "a batch is missing before this one"
-    elif not application.query or command.accept_new_query or command.source_start == application.source_end:
+    elif not application.query or command.accept_new_query:
+        return None
+    elif application.source_end and command.source_start == application.source_end:
         return None
     else:
         reason = "another query published for this application and this one does not start where it ended"

@@ -10,6 +10,8 @@ Only `core.apply` changes rows. `decide` may read everything here and change not
 
 from typing import Final
 
+import msgspec
+
 from oncelog.core.producer import Producer
 from oncelog.core.rows import (
     Application,
@@ -115,3 +117,14 @@ class State:
     def append_time(self, now_ns: int) -> int:
         """Append times never decrease, whatever the clock does."""
         return now_ns if now_ns > self.time_ns else self.time_ns
+
+
+def copied_txn(txn: Txn) -> Txn:
+    """A row that shares nothing changeable with `txn`. Entries and answers hold txns whole while `apply` goes on to
+    change the row in place with every write: neither may see that."""
+    return msgspec.structs.replace(
+        txn,
+        streams={stream_id: ranges.copy() for stream_id, ranges in txn.streams.items()},
+        groups=txn.groups.copy(),
+        pending=txn.pending.copy(),
+    )

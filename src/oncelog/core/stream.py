@@ -2,7 +2,7 @@
 
 from oncelog import limits
 from oncelog.core import holes
-from oncelog.core.append import known_producer
+from oncelog.core.append import judged_against
 from oncelog.core.command import (
     AddPartitions,
     CloseStream,
@@ -28,11 +28,9 @@ from oncelog.core.entry import (
 )
 from oncelog.core.outcome import (
     CursorPinned,
-    NameInvalid,
     OffsetAhead,
     OffsetGone,
     Outcome,
-    Refusal,
     StreamDone,
     TooLarge,
     TopicDone,
@@ -47,16 +45,6 @@ from oncelog.core.state import State
 Decision = tuple[Entry | None, Outcome]
 
 
-def name_refused(name: str) -> Refusal | None:
-    """Names are index keys and, on some faces, paths: bounded, printable, and no way up."""
-    size = len(name.encode("utf-8", "surrogatepass"))
-    if size > limits.TOPIC_NAME_BYTES_MAX:
-        return TooLarge("topic name bytes", limits.TOPIC_NAME_BYTES_MAX, size)
-    if not name or not name.isprintable() or any(part in ("", ".", "..") for part in name.split("/")):
-        return NameInvalid(name, "printable, not empty, no empty, '.' or '..' path segment")
-    return None
-
-
 def stands(stream: Stream, *, changed: bool = False) -> StreamDone:
     """Where a stream stands now."""
     return StreamDone(stream.stream_id, stream.floor, stream.stable, stream.tail, stream.closed, changed)
@@ -64,8 +52,6 @@ def stands(stream: Stream, *, changed: bool = False) -> StreamDone:
 
 def decide_create(state: State, command: CreateTopic, now_ns: int) -> Decision:
     """A new topic, or agreement with the one that is there: creating twice is a retry."""
-    if (refusal := name_refused(command.name)) is not None:
-        return None, refusal
     if not 1 <= command.partitions <= limits.PARTITIONS_MAX:
         return None, TooLarge("partitions", limits.PARTITIONS_MAX, command.partitions)
     topic = state.topics[command.name]
@@ -78,7 +64,7 @@ def decide_create(state: State, command: CreateTopic, now_ns: int) -> Decision:
     topic_id = state.next_id
     stream_ids = list(range(topic_id + 1, topic_id + 1 + command.partitions))
     operation = TopicCreated(topic_id, command.name, stream_ids, command.config)
-    return Compound(state.append_time(now_ns), [operation]), TopicDone(topic_id, list(stream_ids), changed=True)
+    return Compound(now_ns, [operation]), TopicDone(topic_id, list(stream_ids), changed=True)
 
 
 def decide_add_partitions(state: State, command: AddPartitions, now_ns: int) -> Decision:
@@ -94,7 +80,7 @@ def decide_add_partitions(state: State, command: AddPartitions, now_ns: int) -> 
     if command.partitions == have:
         return None, TopicDone(topic.topic_id, list(topic.stream_ids), changed=False)
     added = list(range(state.next_id, state.next_id + command.partitions - have))
-    entry = Compound(state.append_time(now_ns), [PartitionsAdded(command.name, added)])
+    entry = Compound(now_ns, [PartitionsAdded(command.name, added)])
     return entry, TopicDone(topic.topic_id, topic.stream_ids + added, changed=True)
 
 
@@ -108,7 +94,7 @@ def decide_configure(state: State, command: ConfigureTopic, now_ns: int) -> Deci
     if topic.config.id_zone != command.config.id_zone:
         return None, TopicExists(command.name, "message ids cannot move to another zone")
     operation = TopicConfigured(command.name, list(topic.stream_ids), command.config)
-    return Compound(state.append_time(now_ns), [operation]), TopicDone(topic.topic_id, list(topic.stream_ids), True)
+    return Compound(now_ns, [operation]), TopicDone(topic.topic_id, list(topic.stream_ids), True)
 
 
 def decide_delete(state: State, command: DeleteTopic, now_ns: int) -> Decision:
@@ -117,7 +103,7 @@ def decide_delete(state: State, command: DeleteTopic, now_ns: int) -> Decision:
     if topic is None:
         return None, TopicMissing(command.name)
     operation = TopicDeleted(command.name, list(topic.stream_ids))
-    return Compound(state.append_time(now_ns), [operation]), TopicDone(topic.topic_id, list(topic.stream_ids), True)
+    return Compound(now_ns, [operation]), TopicDone(topic.topic_id, list(topic.stream_ids), True)
 
 
 def decide_close(state: State, command: CloseStream, now_ns: int) -> Decision:
@@ -128,23 +114,32 @@ def decide_close(state: State, command: CloseStream, now_ns: int) -> Decision:
     operations: list[Operation] = [] if stream.closed else [StreamClosed(stream.stream_id)]
     claim = command.claim
     if claim is not None:
-        producer = known_producer(state, stream, claim.name, now_ns)
+        producer, renews = judged_against(state, stream, claim, now_ns)
         verdict = judge(producer, claim)
         if isinstance(verdict, Accept):
             place = [stream.stream_id, stream.tail, stream.tail]
-            operations.append(Claimed(stream.stream_id, claim, verdict.epoch, place))
+            operations.append(Claimed(stream.stream_id, claim, verdict.epoch, place, renews))
         elif isinstance(verdict, Duplicate):
-            operations = []
+            operations = []  # of the close that closed it, or of an append that did not: the answer says which
         elif not stream.closed:
             return None, refusal_of(verdict)
-    entry = Compound(state.append_time(now_ns), operations) if operations else None
+    entry = Compound(now_ns, operations) if operations else None
     answer = stands(stream, changed=entry is not None)
-    answer.closed = True
+    answer.closed = stream.closed or entry is not None
     return entry, answer
 
 
+def first_pin(state: State, stream: Stream) -> tuple[str, int] | None:
+    """The pinned cursor that is furthest behind and its frontier, past the holes that it may step over."""
+    if not stream.pins:
+        return None
+    cursor, frontier = min(stream.pins.items(), key=lambda pin: (pin[1], pin[0]))
+    return cursor, holes.step_over(state, stream, max(frontier, stream.floor))
+
+
 def decide_trim(state: State, command: Trim, now_ns: int) -> Decision:
-    """Raise the floor, over holes that follow; never lowers it."""
+    """Raise the floor, over holes that follow; never lowers it. Holes cannot carry it past `stable`: what lies there is
+    an open record, so no hole."""
     stream = state.stream(command.topic, command.partition)
     if stream is None:
         return None, TopicMissing(command.topic, command.partition)
@@ -152,14 +147,12 @@ def decide_trim(state: State, command: Trim, now_ns: int) -> Decision:
         return None, OffsetAhead(stream.stream_id, command.floor, stream.stable)
     if command.floor <= stream.floor:
         return None, stands(stream)
-    floor = min(holes.step_over(state, stream, command.floor), stream.stable)
-    if not command.force and stream.pins:
-        cursor, frontier = min(stream.pins.items(), key=lambda pin: pin[1])
-        if frontier < command.floor:
-            return None, CursorPinned(cursor, frontier, command.floor)
+    floor = holes.step_over(state, stream, command.floor)
+    if not command.force and (pin := first_pin(state, stream)) is not None and pin[1] < command.floor:
+        return None, CursorPinned(pin[0], pin[1], command.floor)
     answer = stands(stream, changed=True)
     answer.floor = floor
-    return Compound(state.append_time(now_ns), [Trimmed(stream.stream_id, floor)]), answer
+    return Compound(now_ns, [Trimmed(stream.stream_id, floor)]), answer
 
 
 def decide_delete_records(state: State, command: DeleteRecords, now_ns: int) -> Decision:
@@ -171,10 +164,13 @@ def decide_delete_records(state: State, command: DeleteRecords, now_ns: int) -> 
         return None, refusal
     if command.ranges[0] < stream.floor:
         return None, OffsetGone(stream.stream_id, command.ranges[0], stream.floor)
+    offsets = sum(command.ranges[1::2]) - sum(command.ranges[::2])
+    if offsets > limits.DELETE_OFFSETS_MAX:
+        return None, TooLarge("offsets in one delete", limits.DELETE_OFFSETS_MAX, offsets)
     live: list[int] = []
     for at in range(0, len(command.ranges), 2):
         live += holes.live_parts(state, stream, command.ranges[at], command.ranges[at + 1])
     if not live:
         return None, stands(stream)
     operation = HolesAdded(stream.stream_id, live, Cause.DELETED)
-    return Compound(state.append_time(now_ns), [operation]), stands(stream, changed=True)
+    return Compound(now_ns, [operation]), stands(stream, changed=True)

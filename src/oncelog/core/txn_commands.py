@@ -23,9 +23,9 @@ from oncelog.core.entry import (
     TxnReleased,
     TxnSet,
 )
+from oncelog.core.names import entry_refused
 from oncelog.core.outcome import (
     CommitConfirmed,
-    NameInvalid,
     Outcome,
     Refusal,
     TooLarge,
@@ -65,8 +65,6 @@ def decide_init(state: State, command: InitProducer, now_ns: int) -> Decision:
     if not command.txn_id:
         producer_id = state.next_producer_id
         return Compound(now_ns, [ProducerIdsTaken(producer_id + 1)]), TxnDone(producer_id, 0)
-    if len(command.txn_id.encode()) > limits.TXN_ID_BYTES_MAX or "\0" in command.txn_id:
-        return None, NameInvalid(command.txn_id, f"at most {limits.TXN_ID_BYTES_MAX} bytes, no NUL")
     txn = state.txns[command.txn_id]
     verdict = judge(
         txn,
@@ -98,8 +96,6 @@ def decide_add(state: State, command: AddToTxn, now_ns: int) -> Decision:
         if stream is None:
             return None, TopicMissing(topic, partition)
         stream_ids.append(stream.stream_id)
-    if len(stream_ids) + len(command.groups) > limits.COMMIT_APPENDS_MAX:
-        return None, TooLarge("streams in one txn", limits.COMMIT_APPENDS_MAX, len(stream_ids) + len(command.groups))
     txn = state.txns[command.txn_id]
     verdict = judge(
         txn,
@@ -120,7 +116,22 @@ def decide_add(state: State, command: AddToTxn, now_ns: int) -> Decision:
         added = state.streams[stream_id]
         assert added is not None
         row.timeout_ms = min(row.timeout_ms, added.config.txn_timeout_ms_max)
+    if (refusal := _row_refused(row)) is not None:
+        return None, refusal
     return Compound(now_ns, [TxnSet(command.txn_id, row)]), TxnDone(row.producer_id, row.epoch)
+
+
+def _row_refused(row: Txn) -> Refusal | None:
+    """Whether the txn names more than the entry that ends it could hold. Every stretch it may yet write counts now:
+    a txn that was let in must be able to end."""
+    for what, count in (("streams", len(row.streams)), ("groups", len(row.groups)), ("moves", len(row.pending))):
+        if count > limits.COMMIT_APPENDS_MAX:
+            return TooLarge(f"{what} in one txn", limits.COMMIT_APPENDS_MAX, count)
+    size = limits.TXN_RANGES_MAX * limits.TXN_RANGE_BYTES + limits.TXN_STREAM_BYTES * len(row.streams)
+    size += sum(8 + len(group.encode()) for group in row.groups)
+    for name, _, _, metadata in row.pending:
+        size += 64 + len(name.encode()) + len(metadata.encode())
+    return entry_refused("txn", size)
 
 
 def decide_cursors(state: State, command: TxnCursors, now_ns: int) -> Decision:
@@ -146,8 +157,8 @@ def decide_cursors(state: State, command: TxnCursors, now_ns: int) -> Decision:
         pending.append((move.name, operation.stream_id, move.frontier, move.metadata))
     row = next_txn(txn, verdict, txn_id=command.txn_id, now_ns=now_ns, pending=pending)
     assert row is not None
-    if len(row.pending) > limits.COMMIT_APPENDS_MAX:
-        return None, TooLarge("cursor moves in one txn", limits.COMMIT_APPENDS_MAX, len(row.pending))
+    if (refusal := _row_refused(row)) is not None:
+        return None, refusal
     return Compound(now_ns, [TxnSet(command.txn_id, row)]), TxnDone(row.producer_id, row.epoch)
 
 

@@ -26,6 +26,7 @@ from oncelog.engine.timers import Expiry
 from oncelog.engine.writer import GroupWriter, SpareKeeper
 from oncelog.errors import DiskFull, StorageError
 from oncelog.storage.index.interface import IndexBuilder
+from oncelog.storage.journal import JournalStats
 
 
 class Settings(msgspec.Struct, gc=False):
@@ -80,6 +81,8 @@ class Engine:
             store.indexed_group,
             settings.checkpoint_bytes,
         )
+        self.replayed_entries = store.replayed_entries
+        """How many entries were newer than the index when the log was opened."""
         self._reader = Reader(store.view, store.index, store.places, store.journal)
         self.follow = Follow(store.view)
         self._flush_scheduled = False
@@ -116,6 +119,11 @@ class Engine:
 
         self.submit(command, reply)
         return await future
+
+    @property
+    def journal_stats(self) -> JournalStats:
+        """How large the journal is."""
+        return self._journal.stats
 
     @property
     def overloaded(self) -> bool:

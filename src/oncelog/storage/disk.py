@@ -86,12 +86,23 @@ def _unwritten(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
 class PosixFile:
     """A descriptor that closes itself with its last reference."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_direct")
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, direct: bool = False) -> None:
         self._descriptor = descriptor
+        self._direct = direct
+        """Past the page cache, as long as the file system takes what it is given that way."""
 
     def pwritev(self, buffers: Sequence[Buffer], position: int, /) -> int:
+        try:
+            return os.pwritev(self._descriptor, buffers, position)
+        except OSError as error:
+            if not self._direct or error.errno != errno.EINVAL:
+                raise
+        # Not aligned as this device wants it: nothing was written. Go through the cache from here on.
+        self._direct = False
+        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
         return os.pwritev(self._descriptor, buffers, position)
 
     def pread(self, length: int, position: int, /) -> bytes:
@@ -154,9 +165,16 @@ class PosixDisk:
 
     def open(self, name: str, *, create: bool = False) -> PosixFile:
         flags = (os.O_RDONLY if self._read_only else os.O_RDWR) | os.O_CLOEXEC
-        if create:
-            flags |= os.O_CREAT | os.O_EXCL
-        return PosixFile(os.open(name, flags, 0o644, dir_fd=self._directory))
+        if not create:
+            return PosixFile(os.open(name, flags, dir_fd=self._directory))
+        # A new file is filled with zeros and seldom read soon. Past the page cache that costs 0.1 µs of CPU per KB,
+        # through it 0.6 to 3, and the journal's own fdatasync is held up less.
+        descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=self._directory)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_DIRECT)
+        except OSError:
+            return PosixFile(descriptor)
+        return PosixFile(descriptor, direct=True)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=self._directory, dst_dir_fd=self._directory)

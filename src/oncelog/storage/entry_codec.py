@@ -75,9 +75,7 @@ def encode_flat(op: Appended) -> list[bytes]:
     if op.claim is None and not op.ids and not op.order_key and not op.txn_id:
         op.batch_at = _FLAT_HEADER.size
         size = _FLAT_HEADER.size - 4 + batch_bytes
-        head = _pack_flat(
-            size, op.time_ns, FLAT, op.stream_id, op.first, op.count, op.flags, 0, 0, 0, 0, batch_bytes
-        )
+        head = _pack_flat(size, op.time_ns, FLAT, op.stream_id, op.first, op.count, op.flags, 0, 0, 0, 0, batch_bytes)
         return [head, op.batch]
     fields, extra = _appended_parts(op)
     op.batch_at = _FLAT_HEADER.size + len(extra)

@@ -53,6 +53,8 @@ from oncelog.storage.segment import (
 RESERVE_SPARES: Final = 1
 """Spares that ordinary groups leave alone. On a full disk, timers, aborts and cleaning need room to make room."""
 
+_PAGE_OF_ZEROS: Final = memoryview(bytes(4096))
+
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 assert RESERVE_SPARES < SPARES_WANTED
@@ -239,7 +241,7 @@ class Journal:
                 self._disk.rename(open_group.spare, name)
                 self._disk.sync_directory()
             file = self._files.file(open_group.segment)
-            write_all(file, [header, *buffers, padding], open_group.position)
+            write_all(file, [header, *buffers, padding, self._page_filler(open_group)], open_group.position)
             file.fdatasync()
             durable = True
         except OSError as error:
@@ -255,6 +257,12 @@ class Journal:
                 self._poison = f"group {open_group.group} was not confirmed by the disk"
         self._previous_crc = header_crc(header)
         self._written_group = open_group.group
+
+    def _page_filler(self, open_group: OpenGroup) -> Buffer:
+        """Zeros up to the end of the frame's last page. Spares are written past the page cache, and a page that is
+        only partly written must first be read from the disk. The sectors belong to no group yet."""
+        end = open_group.position + frame_bytes(open_group.payload_bytes)
+        return _PAGE_OF_ZEROS[: min(-end % len(_PAGE_OF_ZEROS), self.segment_bytes - end)]
 
     def _refuse_if_poisoned(self) -> None:
         if self._poison:

@@ -23,6 +23,7 @@ a directory sync in between, so a gap is damage.
 """
 
 import functools
+import mmap
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -48,7 +49,6 @@ SEGMENT_HEADER_BYTES: Final = FRAME_ALIGN_BYTES
 
 _DIGITS: Final = 12
 _LISTINGS_MAX: Final = 3
-_ZEROS: Final = bytes(SPARE_PIECE_BYTES)
 
 assert SEGMENT_HEADER.size <= SEGMENT_HEADER_BYTES
 
@@ -137,10 +137,11 @@ def prepare_file(disk: Disk, name: str, header: SegmentHeader) -> None:
     position = 0
     while position < header.segment_bytes:
         size = min(SPARE_PIECE_BYTES, header.segment_bytes - position)
+        # Memory of its own from mmap is aligned, as a write past the page cache must be, and already zero.
+        piece = mmap.mmap(-1, size)
         if position == 0:
-            write_all(file, [header.pack(), memoryview(_ZEROS)[: size - SEGMENT_HEADER_BYTES]], 0)
-        else:
-            write_all(file, [memoryview(_ZEROS)[:size]], position)
+            piece[:SEGMENT_HEADER_BYTES] = header.pack()
+        write_all(file, [memoryview(piece)], position)
         file.fdatasync()
         position += size
 

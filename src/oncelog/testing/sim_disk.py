@@ -95,6 +95,9 @@ class SimFile:
         self.content[position:end] = data
         for sector in range(position // SECTOR_BYTES, -(-end // SECTOR_BYTES)):
             version = _sector(self.content, sector)
+            unchanged = end <= len(self.durable) and version == _sector(self.durable, sector)
+            if unchanged and sector not in self.dirty and sector not in self.dropped:
+                continue  # lost or kept, the device holds the same bytes
             self.dirty.setdefault(sector, []).append(version)
 
     def pread(self, length: int, position: int, /) -> bytes:

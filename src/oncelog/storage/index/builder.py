@@ -93,7 +93,7 @@ class Builder:
         after = None if self.group < 0 else self.group
         for group, payload in self._reader.groups(after, until_group):
             self.replay(group, payload)
-            if self._is_commit_due():
+            if self.is_commit_due():
                 self.commit(progress)
         if self.group > self.position.group:
             self.commit(progress)
@@ -108,7 +108,8 @@ class Builder:
         self._bytes += len(payload)
         self.group = group
 
-    def _is_commit_due(self) -> bool:
+    def is_commit_due(self) -> bool:
+        """Enough was replayed: a commit now keeps memory bounded."""
         return (
             self._bytes >= INDEX_COMMIT_JOURNAL_BYTES
             or self._entries >= INDEX_COMMIT_ENTRIES

@@ -1,4 +1,4 @@
-"""Filters of the id runs: blocked Bloom filters of one 64-bit word per id, and their files.
+"""Filters of the id runs: Bloom filters in which an id has all its bits in one 64-bit word, and their files.
 
 Owns the bits: which word and which mask belong to a hash, the filter file, writing it in one pass, opening it. Knows
 nothing about rows or runs. Specified in docs/format/id-runs.md.

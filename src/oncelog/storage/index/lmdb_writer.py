@@ -61,7 +61,7 @@ class LmdbWriter:
     """Implements `IndexWriter`. Reading in the same process goes through `index()`: LMDB may be opened only once."""
 
     def __init__(self, directory: Path, *, wait: bool = False, durable: bool = True) -> None:
-        """`wait` for a writer that is about to end. Not `durable` is for an index that lives shorter than the process."""
+        """`wait` for a writer that is about to end. An index that ends with its process need not be `durable`."""
         self._directory = directory
         self._lock = take_lock(directory, wait=wait)
         try:

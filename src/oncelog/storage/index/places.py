@@ -294,7 +294,7 @@ class Places:
 
 
 def _drop_front(rows: bytearray, group: int) -> None:
-    """Drop rows up to `group` from rows that ascend by group. A bytearray gives up its front without moving the rest."""
+    """Drop rows up to `group`. Before: they ascend by group. A bytearray gives its front up without moving the rest."""
     low, high = 0, len(rows) // PLACE_BYTES
     while low < high:
         middle = (low + high) // 2

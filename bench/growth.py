@@ -1,0 +1,288 @@
+"""`bench growth`: what an append, a restart and a byte of memory cost when the log has become large.
+
+Parts (`--part`): streams, ids, memory, restart, stall. CPU per append counts the engine's process; the index builder's
+is shown beside it. Sizes can be scaled down with `--scale` for a quick look.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import uvloop
+from rich.console import Console
+from rich.table import Table
+from xxhash import xxh3_128_digest
+
+from bench.engine import cpu_seconds
+from oncelog.core import batch as codec
+from oncelog.core.command import Append, AppendEach, Command, CreateTopic, EachRecord
+from oncelog.core.outcome import Confirmed, Outcome, Refusal
+from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.engine.engine import Engine
+from oncelog.engine.open import open_engine
+
+KIB = 1024
+WRITERS = 64
+PARTITIONS = 10_000
+
+
+async def drive(engine: Engine, commands: "list[Command] | CommandMaker", count: int, in_flight: int = WRITERS) -> None:
+    """Submit `count` commands, `in_flight` at a time, and wait for the last answer."""
+    finished = asyncio.get_running_loop().create_future()
+    sent = answered = 0
+
+    def reply(outcome: Outcome) -> None:
+        nonlocal answered
+        assert not isinstance(outcome, Refusal), outcome
+        answered += 1
+        if answered == count:
+            finished.set_result(None)
+        else:
+            send()
+
+    def send() -> None:
+        nonlocal sent
+        if sent < count:
+            number, sent = sent, sent + 1
+            engine.submit(commands[number], reply)
+
+    for _ in range(min(in_flight, count)):
+        send()
+    await finished
+
+
+class CommandMaker:
+    """The n-th command, made when it is asked for."""
+
+    def __init__(self, streams: int = 1, *, ids: bool = False, tag: int = 0) -> None:
+        self._streams = streams
+        self._ids = ids
+        self._tag = tag
+        self._body = os.urandom(KIB - 8)
+
+    def __getitem__(self, number: int) -> Append:
+        value = number.to_bytes(8, "little") + self._body
+        stream = number * 7919 % self._streams
+        topic, partition = f"t{stream // PARTITIONS}", stream % PARTITIONS
+        batch = codec.encode_one(value, 1_700_000_000_000)
+        if self._ids:
+            return Append(topic, partition, batch, 1, xxh3_128_digest(value), None, b"%d:%d" % (self._tag, number))
+        return Append(topic, partition, batch, 1)
+
+
+async def cpu_per_append(engine: Engine, commands: CommandMaker, count: int) -> tuple[float, float, float]:
+    """(CPU-µs per append of the engine, of the index builder, appends per second)."""
+    me = psutil.Process()
+    children = me.children()
+    cpu, index_cpu, start = cpu_seconds(me), sum(map(cpu_seconds, children)), time.perf_counter()
+    await drive(engine, commands, count)
+    wall = time.perf_counter() - start
+    cpu, index_cpu = cpu_seconds(me) - cpu, sum(map(cpu_seconds, children)) - index_cpu
+    return cpu / count * 1e6, index_cpu / count * 1e6, count / wall
+
+
+async def create_streams(engine: Engine, streams: int) -> None:
+    for number in range((streams + PARTITIONS - 1) // PARTITIONS):
+        outcome = await engine.execute(CreateTopic(f"t{number}", min(PARTITIONS, streams - number * PARTITIONS)))
+        assert not isinstance(outcome, Refusal), outcome
+
+
+def open_bench(directory: Path) -> Engine:
+    return open_engine(directory, asyncio.get_running_loop())
+
+
+async def part_streams(directory: Path, scale: float) -> Table:
+    table = Table(title="CPU per 1 KB append by number of streams")
+    for column in ("streams", "CPU-µs", "+ index", "appends/s", "x first"):
+        table.add_column(column, justify="right")
+    first = 0.0
+    for streams in (10, 10_000, int(200_000 * scale)):
+        engine = open_bench(directory / f"streams-{streams}")
+        await create_streams(engine, streams)
+        await drive(engine, CommandMaker(streams), max(streams, 20_000))
+        cpu, index_cpu, rate = await cpu_per_append(engine, CommandMaker(streams), int(400_000 * scale))
+        await engine.close()
+        first = first or cpu
+        table.add_row(f"{streams:,}", f"{cpu:.1f}", f"{index_cpu:.1f}", f"{rate:,.0f}", f"{cpu / first:.2f}")
+    return table
+
+
+async def fill_ids(engine: Engine, count: int) -> None:
+    """Remember ids quickly: 1,000 small records to a batch, each with an id of its own."""
+
+    class Batches:
+        def __getitem__(self, number: int) -> AppendEach:
+            records = [EachRecord(b"", b"fill:%d:%d" % (number, n)) for n in range(1_000)]
+            return AppendEach("t0", 0, records)
+
+    await drive(engine, Batches(), count // 1_000, 4)  # type: ignore[arg-type]
+
+
+async def part_ids(directory: Path, scale: float) -> Table:
+    table = Table(title="CPU per 1 KB append with a fresh message id, by number of remembered ids")
+    for column in ("ids", "CPU-µs", "+ index", "appends/s", "x first", "fill s"):
+        table.add_column(column, justify="right")
+    engine = open_bench(directory / "ids")
+    await create_streams(engine, 1)
+    first, filled = 0.0, 0
+    for ids in (int(1_000_000 * scale), int(20_000_000 * scale)):
+        start = time.perf_counter()
+        await fill_ids(engine, ids - filled)
+        wall = time.perf_counter() - start
+        filled = ids
+        cpu, index_cpu, rate = await cpu_per_append(engine, CommandMaker(ids=True, tag=ids), int(300_000 * scale))
+        first = first or cpu
+        table.add_row(
+            f"{ids:,}", f"{cpu:.1f}", f"{index_cpu:.1f}", f"{rate:,.0f}", f"{cpu / first:.2f}", f"{wall:.0f}"
+        )
+    await engine.close()
+    return table
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    return int(psutil.Process().memory_info().rss)
+
+
+async def part_memory(directory: Path, scale: float) -> Table:
+    table = Table(title="memory per thing, while it is newer than the index or cached")
+    for column in ("what", "count", "bytes each"):
+        table.add_column(column, justify="right")
+    count = int(200_000 * scale)
+    engine = open_bench(directory / "memory")
+    await create_streams(engine, 1)
+    await engine.execute(CommandMaker()[0])
+    before = resident_bytes()
+    await create_streams(engine, count)
+    after = resident_bytes()
+    table.add_row("stream, created and idle", f"{count:,}", f"{(after - before) / count:.0f}")
+
+    class Producers:
+        def __getitem__(self, number: int) -> Append:
+            claim = ProducerClaim(f"http:{number // 5}", 0, number % 5, number % 5, SequenceMode.REQUESTS, b"d" * 16)
+            return Append("t0", 0, codec.encode_one(b"x", 1), 1, b"d" * 16, claim)
+
+    before = resident_bytes()
+    await drive(engine, Producers(), count, 1)  # type: ignore[arg-type]
+    after = resident_bytes()
+    table.add_row("producer with five batches", f"{count // 5:,}", f"{(after - before) / (count // 5):.0f}")
+    before = resident_bytes()
+    await fill_ids(engine, count)
+    after = resident_bytes()
+    table.add_row("message id newer than the index", f"{count:,}", f"{(after - before) / count:.0f}")
+    await engine.close()
+    return table
+
+
+FILL = """
+import asyncio, os, sys, uvloop
+from pathlib import Path
+from bench.growth import CommandMaker, create_streams, drive, open_bench
+from oncelog.core import batch as codec
+from oncelog.core.command import Append
+
+class Large:
+    def __init__(self): self.batch = codec.encode_one(os.urandom(1 << 20), 1)
+    def __getitem__(self, number): return Append("t0", 0, self.batch, 1)
+
+async def main(directory, large, small):
+    engine = open_bench(Path(directory))
+    await create_streams(engine, 100)
+    await drive(engine, Large(), large, 4)
+    await drive(engine, CommandMaker(100), small)
+    os._exit(9)
+
+uvloop.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+"""
+
+
+async def part_restart(directory: Path, scale: float) -> Table:
+    table = Table(title="restart")
+    for column in ("log", "stopped by", "entries replayed", "seconds to open"):
+        table.add_column(column, justify="right")
+    path = directory / "restart"
+    large = int(10_000 * scale)
+    command = [sys.executable, "-c", FILL, str(path), str(large), "150000"]
+    assert subprocess.run(command, check=False).returncode == 9
+    for reason in ("kill", "clean stop"):
+        start = time.perf_counter()
+        engine = open_bench(path)
+        wall = time.perf_counter() - start
+        outcome = await engine.execute(CommandMaker(100)[0])
+        assert isinstance(outcome, Confirmed)
+        size = engine.journal_stats.used_bytes
+        table.add_row(f"{size / 1e9:.1f} GB", reason, f"{engine.replayed_entries:,}", f"{wall:.2f}")
+        await engine.close()
+    return table
+
+
+async def part_stall(directory: Path, scale: float) -> Table:
+    """How late the loop runs a callback that is due every millisecond, while checkpoints come and go."""
+    engine = open_bench(directory / "stall")
+    streams = int(20_000 * scale)
+    await create_streams(engine, streams)
+    loop = asyncio.get_running_loop()
+    late: list[float] = []
+    running = True
+
+    def beat(due: float) -> None:
+        now = loop.time()
+        late.append(now - due)
+        if running:
+            loop.call_at(now + 0.001, beat, now + 0.001)
+
+    beat(loop.time())
+    start = time.perf_counter()
+    indexed = engine.generations.indexed_group
+    # Half a millisecond of pause between rounds, so that what is measured is not the load's own length.
+    for _ in range(int(1_500 * scale)):
+        await drive(engine, CommandMaker(streams, ids=True, tag=len(late)), 128)
+    running = False
+    wall = time.perf_counter() - start
+    checkpoints = engine.generations.indexed_group != indexed
+    await engine.close()
+    late.sort()
+    table = Table(title="lateness of the loop beside indexing (ms)")
+    for column in ("appends/s", "p50", "p99", "p99.9", "max", "checkpoints seen"):
+        table.add_column(column, justify="right")
+    points = [late[int(len(late) * share)] * 1e3 for share in (0.5, 0.99, 0.999)]
+    rate = int(1_500 * scale) * 128 / wall
+    table.add_row(f"{rate:,.0f}", *(f"{p:.2f}" for p in points), f"{late[-1] * 1e3:.2f}", str(checkpoints))
+    return table
+
+
+PARTS = {
+    "streams": part_streams,
+    "ids": part_ids,
+    "memory": part_memory,
+    "restart": part_restart,
+    "stall": part_stall,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench growth", description=__doc__)
+    parser.add_argument("--part", choices=tuple(PARTS), action="append")
+    parser.add_argument("--scale", type=float, default=1.0)
+    options = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="oncelog-growth-"))
+    try:
+        for name in options.part or PARTS:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                Console(width=120).print(runner.run(PARTS[name](directory, options.scale)))
+            shutil.rmtree(directory)
+            directory.mkdir()
+    finally:
+        shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()
