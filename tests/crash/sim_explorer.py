@@ -105,6 +105,7 @@ class Explorer:
         self._remember()
         engine.commits.on_entry = lambda _entry: self._remember()
         engine.on_answer = self._at_answer
+        engine.on_built = self._check_live
         assert isinstance(engine.disk, WatchedDisk)
         engine.disk.watch = self._at_call
         if self.together:

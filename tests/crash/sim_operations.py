@@ -57,8 +57,11 @@ SETUP_RECORDS = 6
 """Records that every topic begins with, so that trims and deletes have something to take."""
 
 
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """Stands in a script for "the index is brought up now"."""
+
+    lags: bool = False
+    """The builder is asked and does not get to it: the generation stays sealed until the next checkpoint."""
 
 
 Step = Command | Checkpoint
@@ -196,6 +199,10 @@ def checkpoint(number: int) -> Script:
     yield Checkpoint()
 
 
+def checkpoint_left_behind(number: int) -> Script:
+    yield Checkpoint(lags=True)
+
+
 def _nothing(number: int) -> list[Written]:
     return []
 
@@ -239,6 +246,7 @@ OPERATIONS = (
     Operation("confirm cursor", confirm_cursor, _nothing),
     Operation("delete topic", delete_topic, _nothing),
     Operation("checkpoint", checkpoint, _nothing),
+    Operation("checkpoint left behind", checkpoint_left_behind, _nothing),
 )
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
@@ -286,6 +294,9 @@ def run_step(engine: SimEngine, client: Client) -> None:
     step = client.next_step
     assert step is not None
     if isinstance(step, Checkpoint):
+        engine.builds_at_once = not step.lags
+        if not step.lags:
+            engine.build()
         engine.checkpoint()
         client.tell(None)
     else:
@@ -316,9 +327,13 @@ def check_whole(contents: Contents, clients: list[Client]) -> None:
         for _, value in partition.records:
             seen[topic, value] = seen.get((topic, value), 0) + 1
     topics = {topic for topic, _ in contents}
+    held_back = {topic for (topic, _), partition in contents.items() if partition.stable < partition.tail}
     for client in clients:
+        # Somebody else's open txn holds back everything behind its first record, in its streams and in no other.
+        others = any(other is not client and other.operation.name.startswith("txn") for other in clients)
         for written in client.operation.written(client.number):
-            counts = [seen.get(place, 0) for place in written.values if place[0] in topics]
+            looked_at = topics - held_back if others and not written.never else topics
+            counts = [seen.get(place, 0) for place in written.values if place[0] in looked_at]
             allowed = ({0},) if written.never else ({0}, {1})
             assert not counts or set(counts) in allowed, f"{client.operation.name}: {written} is there {counts} times"
 

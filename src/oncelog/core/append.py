@@ -57,7 +57,8 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
     topic = state.topics.get(command.topic)
     partition = command.partition
     if topic is None or not 0 <= partition < len(topic.stream_ids):
-        return None, TopicMissing(command.topic, partition)
+        # `needs` loads nothing for a command with a name that no table holds; then the answer is about that name.
+        return None, names.command_refused(command) or TopicMissing(command.topic, partition)
     stream_id = topic.stream_ids[partition]
     stream = state.streams[stream_id]
     assert stream is not None, "a topic's streams are there"

@@ -5,6 +5,7 @@ table and sorts as its parts do; text parts end with a NUL, which names may not 
 """
 
 import struct
+from copy import copy
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from oncelog.core.state import Row
 from oncelog.core.txn import Txn
 
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
+_encode_as_is: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final[dict[Table, Any]] = {
     Table.TOPIC: msgspec.msgpack.Decoder(Topic),
     Table.STREAM: msgspec.msgpack.Decoder(Stream),
@@ -45,7 +47,19 @@ assert set(_SHAPES) == set(_DECODERS) == set(Table)
 
 def encode_row(row: Row) -> bytes:
     """The bytes of a row."""
+    # msgspec sorts maps by text keys only; maps by id are sorted here, in a copy.
+    if type(row) is Stream and (open_txns := row.open_txns):
+        row = copy(row)
+        row.open_txns = _sorted(open_txns)
+    elif type(row) is Txn and row.streams:
+        row = copy(row)
+        row.streams = _sorted(row.streams)
     return _encoder.encode(row)
+
+
+def _sorted(by_id: dict[int, Any]) -> Any:
+    """A map by id as bytes to be copied into the row's."""
+    return msgspec.Raw(_encode_as_is(dict(sorted(by_id.items()))))
 
 
 def decode_row(table: Table, data: bytes) -> Row:

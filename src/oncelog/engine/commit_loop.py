@@ -22,6 +22,7 @@ from oncelog.core.apply import apply
 from oncelog.core.command import Append, Command
 from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
+from oncelog.core.message_id import id_hash
 from oncelog.core.outcome import NoRoom, Outcome, Overloaded, TooLarge
 from oncelog.core.state import State
 from oncelog.engine.read_view import ReadView, ViewChanges, take_changes
@@ -136,17 +137,24 @@ class CommitLoop:
             self.on_applied(entry)
 
     def _is_loaded(self, command: Append) -> bool:
-        """The common case of `needs`, without its machinery: a plain append to a stream that is there."""
-        if command.message_id or command.txn_id:
+        """The common case of `needs`, without its machinery: a stream that is there, and an id that nobody knows."""
+        if command.txn_id:
             return False
         state = self.state
         topic = state.topics.get(command.topic)
         if topic is None or not 0 <= command.partition < len(topic.stream_ids):
             return False
         stream_id = topic.stream_ids[command.partition]
-        if stream_id not in state.streams:
+        stream = state.streams.get(stream_id)
+        if stream is None or (command.claim is not None and (stream_id, command.claim.name) not in state.producers):
             return False
-        return command.claim is None or (stream_id, command.claim.name) in state.producers
+        if not command.message_id:
+            return True
+        hash_ = id_hash(stream, command.message_id)
+        if hash_ in state.ids or hash_ in state.ids_sealing or self._index.find_ids([hash_]):
+            return False
+        state.ids_loaded.clear()
+        return True
 
     def _load(self, command: Command) -> None:
         """Bring in every row and id that the command needs."""

@@ -8,7 +8,7 @@ was not confirmed by the disk is ever confirmed to anybody, and there is no retr
 import asyncio
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,10 @@ class Settings(msgspec.Struct, gc=False):
     checkpoint_bytes: int = limits.CHECKPOINT_BYTES
 
 
+Durability = Literal["fdatasync", "none"]
+"""What a confirmed write has behind it."""
+
+
 class ReadResult(NamedTuple):
     """What a read found. Offsets that are missing between batches are holes."""
 
@@ -57,6 +61,7 @@ class Engine:
         loop: asyncio.AbstractEventLoop,
         *,
         settings: Settings,
+        durability: Durability,
         fatal: Callable[[StorageError], None],
         clock: Callable[[], int] = time.time_ns,
         close_files: Callable[[], None] = lambda: None,
@@ -65,9 +70,10 @@ class Engine:
         self._clock = clock
         self._fatal = fatal
         self._close_files = close_files
+        self.durability: Durability = durability
         self._journal = store.journal
         self._index = store.index
-        self._building = IndexBuilding(builder, loop, self._built, self._fail)
+        self._building = IndexBuilding(builder, loop, self._built, self._check_stopped, self._fail)
         self._timers = store.timers
         self.view = store.view
         self.commits = CommitLoop(store.state, store.journal, store.index, store.places, store.view, clock)
@@ -150,8 +156,7 @@ class Engine:
         self._take_waiting()
         if self._journal.spares_missing > 0 and not commits.disk_full:
             self._spares.ask()
-        if self._stopping:
-            self._check_stopped()
+        self._check_stopped()
 
     def _take_waiting(self) -> None:
         if self.commits.waiting:
@@ -195,8 +200,7 @@ class Engine:
         self.generations.built(group)
         self._schedule_cleaning()
         self._take_waiting()
-        if self._stopping:
-            self._check_stopped()
+        self._check_stopped()
 
     def _schedule_cleaning(self) -> None:
         if not self._clean_scheduled and self.generations.cleaning:
@@ -205,6 +209,8 @@ class Engine:
 
     def _clean(self) -> None:
         self._clean_scheduled = False
+        if self._stopping:
+            return  # `close` frees the rest itself; a new generation must not begin behind its back
         if self.generations.clean():
             self._schedule_cleaning()
         else:
@@ -215,15 +221,18 @@ class Engine:
     def _spare_ready(self) -> None:
         self.commits.disk_full = False
         self._take_waiting()
+        self._check_stopped()
 
     def _disk_full(self, _error: DiskFull) -> None:
         """Writes that need a new segment are refused from now on; the next tick looks for room again."""
         self.commits.disk_full = True
         self._take_waiting()
+        self._check_stopped()
 
     def _fail(self, error: StorageError) -> None:
         if not self._failed:
             self._failed = True
+            self._timer.cancel()
             self._fatal(error)
             self._check_stopped()
 
@@ -276,16 +285,17 @@ class Engine:
             await self._something_happened()
 
     async def _checkpointed(self) -> None:
-        """Everything into the index, so that the next start replays nothing."""
+        """Everything into the index, so that the next start replays nothing. If the index has no room, the next start
+        replays what is missing."""
         await self._index_idle()
-        if self.generations.lag_bytes > 0 and not self._failed:
+        if self.generations.lag_bytes > 0 and not self.generations.building and not self._failed:
             self.generations.seal()
             self.generations.group_durable()
             await self._index_idle()
 
     async def _index_idle(self) -> None:
-        """No generation is being built, and nothing is left to free."""
-        while self.generations.building and not self._failed:
+        """No generation is being built, or none can be; and nothing is left to free."""
+        while self.generations.building and not self._building.full and not self._failed:
             await self._something_happened()
         while self.generations.clean():
             pass
@@ -296,6 +306,7 @@ class Engine:
         await future
 
     def _check_stopped(self) -> None:
+        """Something happened that `close` may be waiting for."""
         waiters, self._stopped_waiters = self._stopped_waiters, []
         for waiter in waiters:
             if not waiter.done():

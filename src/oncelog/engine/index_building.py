@@ -16,11 +16,13 @@ class IndexBuilding:
         builder: IndexBuilder,
         loop: asyncio.AbstractEventLoop,
         built: Callable[[int], None],
+        stalled: Callable[[], None],
         failed: Callable[[StorageError], None],
     ) -> None:
         self._builder = builder
         self._loop = loop
         self._built = built
+        self._stalled = stalled
         self._failed = failed
         self.full = ""
         """Why the index cannot grow at the moment; empty if it can."""
@@ -49,6 +51,7 @@ class IndexBuilding:
                     self._built(reply.group)
                 case Full():
                     self.full = reply.reason
+                    self._stalled()
                 case Died():
                     self._failed(_death(reply))
 

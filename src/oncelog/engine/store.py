@@ -17,6 +17,7 @@ from oncelog.core.rows import Table
 from oncelog.core.state import State
 from oncelog.engine.read_view import ReadView, take_changes
 from oncelog.engine.timers import Timers
+from oncelog.errors import DiskFault
 from oncelog.storage.disk import Disk
 from oncelog.storage.index.interface import Index
 from oncelog.storage.index.places import Places
@@ -53,8 +54,11 @@ def open_store(disk: Disk, index: Index, catch_up: Callable[[int], None], *, seg
     state = state_at(index)
     places = Places()
     first_entry = state.entry_number
-    for group, payload in journal.groups(position.after):
-        replay_group(state, index, places, group, payload)
+    try:
+        for group, payload in journal.groups(position.after):
+            replay_group(state, index, places, group, payload)
+    except OSError as error:
+        raise DiskFault(f"cannot replay the journal: {error.strerror}", hint="check the device") from error
     timers = Timers()
     for table in (Table.TXN, Table.STAGE):
         _watch(table, index, state, timers)

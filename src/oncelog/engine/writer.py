@@ -66,6 +66,7 @@ class SpareKeeper:
         self._full = full
         self._failed = failed
         self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="oncelog-spares", daemon=True)
         self._thread.start()
 
@@ -74,14 +75,15 @@ class SpareKeeper:
         self._asked.put(True)
 
     def stop(self) -> None:
-        """Finish the segment at hand and end."""
+        """Finish the segment at hand and end. The next start goes on with the spares that are there."""
+        self._stopping = True
         self._asked.put(False)
         self._thread.join()
 
     def _run(self) -> None:
         while self._asked.get():
             try:
-                while self._journal.prepare():
+                while not self._stopping and self._journal.prepare():
                     self._post(self._ready)
             except DiskFull as error:
                 self._post(self._full, error)

@@ -20,8 +20,9 @@ from typing import Any, Final
 
 import msgspec
 
-from oncelog.core.entry import OPERATIONS, Appended, Compound, Entry, Moved, Operation, StageAppended
+from oncelog.core.entry import OPERATIONS, Appended, Compound, Entry, Moved, Operation, StageAppended, TxnSet
 from oncelog.core.producer import ProducerClaim
+from oncelog.core.row_codec import encode_row
 from oncelog.errors import Corruption
 
 GROUP_HEADER: Final = struct.Struct("<QI")
@@ -117,6 +118,9 @@ def _operation_parts(operation: Operation) -> tuple[bytes, bytes]:
         case Moved():
             fixed = _MOVED.pack(operation.extent_id, operation.first, operation.count, operation.time_ns)
             return fixed, operation.batch
+        case TxnSet() if operation.txn is not None:
+            # A row is encoded by its own codec: it alone knows how to sort its maps.
+            return _encode((operation.txn_id, msgspec.Raw(encode_row(operation.txn)))), b""
         case _:
             return _encode(operation), b""
 

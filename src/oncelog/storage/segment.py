@@ -138,7 +138,7 @@ def prepare_file(disk: Disk, name: str, header: SegmentHeader) -> None:
     while position < header.segment_bytes:
         size = min(SPARE_PIECE_BYTES, header.segment_bytes - position)
         # Memory of its own from mmap is aligned, as a write past the page cache must be, and already zero.
-        piece = mmap.mmap(-1, size)
+        piece = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if position == 0:
             piece[:SEGMENT_HEADER_BYTES] = header.pack()
         write_all(file, [memoryview(piece)], position)

@@ -30,7 +30,7 @@ from oncelog.engine.read_view import StreamView
 from oncelog.engine.reader import Reader
 from oncelog.engine.store import Store, open_store
 from oncelog.engine.timers import Expiry
-from oncelog.errors import DiskFull, StorageError
+from oncelog.errors import DiskFault, DiskFull, StorageError
 from oncelog.storage.index.builder import Builder, InlineBuilder
 from oncelog.storage.index.interface import Done, index_key
 from oncelog.storage.index.memory_index import MemoryIndex
@@ -208,6 +208,8 @@ class SimEngine:
         self.failed: StorageError | None = None
         self.answers: list[Answer] = []
         self.on_answer: Callable[[Answer], None] | None = None
+        self.on_built: Callable[[], None] | None = None
+        """Called when the index has grown and what it holds was freed."""
         self.index_before = copy.deepcopy(self.index)
         """The index one checkpoint ago."""
         store = open_store(disk, self.index, self._catch_up, segment_bytes=segment_bytes, salt=salt)
@@ -334,18 +336,25 @@ class SimEngine:
         if self._requested is not None:
             group, self._requested = self._requested, None
             self.index_before = copy.deepcopy(self.index)
-            self._guarded(lambda: self._builder.request(group))
+            self._guarded(lambda: self._ask_builder(group))
             for reply in self._builder.replies():
                 assert isinstance(reply, Done)
                 self.generations.built(reply.group)
-        while self.generations.clean():
-            pass
+            while self.generations.clean():
+                pass
+            if self.on_built is not None:
+                self.on_built()
+
+    def _ask_builder(self, group: int) -> None:
+        try:
+            self._builder.request(group)
+        except OSError as error:
+            # The real builder is a process: whatever it dies of is told as a storage error.
+            raise DiskFault(f"the index builder ended: {error.strerror}") from error
 
     def checkpoint(self) -> None:
         """Seal a generation and ask for it. With `builds_at_once` off the index stays where it is until `build`."""
         if not self.generations.building:
-            while self.generations.clean():
-                pass
             self.generations.seal()
         self.flush()
 

@@ -1,7 +1,6 @@
 """The other end of the pipe: start an engine process, talk to it, kill it, and know what is left running.
 
-Every process runs in a session of its own, so that an interrupt from the keyboard reaches only us, and so that the
-index builder, which outlives a killed engine for a moment, can still be found by its process group.
+Every process runs in a session of its own, so that an interrupt from the keyboard reaches only us.
 """
 
 import contextlib
@@ -120,9 +119,8 @@ class EngineProcess:
         return code
 
     def discard(self) -> None:
-        """End it and whatever it started, in any state."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """End it in any state. Its index builder then ends by itself."""
+        self._process.kill()
         self._process.wait()
         self._closed()
 
@@ -148,23 +146,21 @@ class EngineProcess:
                 del self._out[: os.write(self._stdin.fileno(), self._out)]
 
 
-def alive_in_group(group: int) -> Iterator[int]:
-    """Processes of a group that still run. One that waits to be reaped by a stranger does not count."""
+def processes_of(directory: Path) -> Iterator[int]:
+    """Engines and index builders of a directory that still run, by their arguments: a builder outlives a killed engine
+    for a moment, as nobody's child. One that only waits to be reaped has no arguments any more."""
+    wanted = os.fsencode(directory)
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if fields[0] not in "ZX" and int(fields[2]) == group:
-            yield int(entry.name)
+        if entry.name.isdigit():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if wanted in (entry / "cmdline").read_bytes().split(b"\0"):
+                    yield int(entry.name)
 
 
-def wait_for_group(group: int) -> bool:
-    """Whether everything that an engine started has ended, now or shortly."""
+def wait_for_processes(directory: Path) -> bool:
+    """Whether everything that engines of this directory have started has ended, now or shortly."""
     until = time.monotonic() + PATIENCE_S
-    while left := list(alive_in_group(group)):
+    while left := list(processes_of(directory)):
         if time.monotonic() > until:
             return False
         for pid in left:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 from oncelog.core import batch as codec
 from oncelog.core.command import Command
@@ -17,6 +18,9 @@ from oncelog.core.outcome import Outcome, Refusal
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.open import open_engine
 from oncelog.testing.kill.messages import READY, Read, ReadDone, packed, take_messages
+
+EXIT_BUG: Final = 70
+"""EX_SOFTWARE."""
 
 
 class Pipe(asyncio.Protocol):
@@ -71,8 +75,16 @@ class Pipe(asyncio.Protocol):
             data = data[os.write(1, data) :]
 
 
+def _end_on_bug(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An exception that nobody caught is a bug: say it and end, so that whoever drives us does not wait in vain."""
+    loop.default_exception_handler(context)
+    sys.stderr.flush()
+    os._exit(EXIT_BUG)
+
+
 async def main(directory: Path, segment_bytes: int, checkpoint_bytes: int) -> None:
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_end_on_bug)
     engine = open_engine(directory, loop, settings=Settings(segment_bytes, checkpoint_bytes))
     transport, pipe = await loop.connect_read_pipe(lambda: Pipe(engine), sys.stdin)
     pipe.send(0, READY)

@@ -16,8 +16,9 @@ import msgspec
 
 from oncelog.core.command import CreateTopic
 from oncelog.core.outcome import TopicDone
+from oncelog.storage.verify import verify
 from oncelog.testing.kill.audit import Audit, StreamName
-from oncelog.testing.kill.engine_client import PATIENCE_S, EngineDied, EngineProcess, wait_for_group
+from oncelog.testing.kill.engine_client import PATIENCE_S, EngineDied, EngineProcess, wait_for_processes
 from oncelog.testing.kill.ledger import Ledger
 from oncelog.testing.kill.messages import Read
 from oncelog.testing.kill.scripted import Publisher, TxnWriter
@@ -64,10 +65,12 @@ class Report(msgspec.Struct):
     examples: list[str] = []
     clean_stop: bool = False
     """The last engine ended with code 0, and no process was left."""
+    damages: list[str] = []
+    """What `verify` found in the stopped log."""
 
     @property
     def sound(self) -> bool:
-        return self.clean_stop and not any(self.findings.values())
+        return self.clean_stop and not self.damages and not any(self.findings.values())
 
     @property
     def closing_line(self) -> str:
@@ -117,7 +120,6 @@ class KillRounds:
         self._load: dict[Writer, int] = {}
         self._number = 1
         self._engine: EngineProcess | None = None
-        self._groups: list[int] = []
         self._start_s = 1.0
         """How long the last start took: kills during recovery come within that time."""
         self.report = Report()
@@ -135,10 +137,11 @@ class KillRounds:
                 self._count()
                 progress(self.report)
             self._stop()
-            self._count()
+            self.report.damages = [str(damage) for damage in verify(self._directory).damages]
         finally:
             if self._engine is not None:
                 self._engine.discard()
+                wait_for_processes(self._directory)
         return self.report
 
     # --- engines -------------------------------------------------------------------------------------------------
@@ -147,7 +150,6 @@ class KillRounds:
         """A recovered engine, or None if that took longer: then it was killed on the way."""
         began = time.monotonic()
         engine = self._engine = EngineProcess(self._directory, SEGMENT_BYTES, CHECKPOINT_BYTES)
-        self._groups.append(engine.pid)
         if engine.wait_ready(began + within_s):
             self._start_s = time.monotonic() - began
             return engine
@@ -163,7 +165,7 @@ class KillRounds:
         if code != 0:
             raise EngineDied(f"a clean stop ended with code {code}: {engine.stderr}")
         self._engine = None
-        self.report.clean_stop = all(map(wait_for_group, self._groups))
+        self.report.clean_stop = wait_for_processes(self._directory)
 
     def _prepare(self) -> Audit:
         """Topics, writers and the follower."""

@@ -77,7 +77,7 @@ class ScriptWriter(Writer):
         self._step, self._outcomes = [], {}
         try:
             if self._script is None:
-                if self.finishing:
+                if self.finishing and not self.half_done:
                     return False
                 self._script = self.script()
                 commands = next(self._script)
@@ -105,7 +105,12 @@ class ScriptWriter(Writer):
 
     @property
     def idle(self) -> bool:
-        return self._script is None
+        return self._script is None and not self.half_done
+
+    @property
+    def half_done(self) -> bool:
+        """Without a script: is there something that a new one would go on with?"""
+        return False
 
     def succeeded(self, what: str, outcome: Outcome, wanted: type[Wanted]) -> Wanted | None:
         """The outcome if it is the one that a correct request gets."""
@@ -228,6 +233,10 @@ class Publisher(ScriptWriter):
     def started_anew(self) -> None:
         self._fence = 0
 
+    @property
+    def half_done(self) -> bool:
+        return self._unit is not None
+
     def script(self) -> Script:
         if not self._fence:
             (outcome,) = yield [OpenApplication(self.application)]
@@ -237,6 +246,7 @@ class Publisher(ScriptWriter):
             self._fence = opened.fence
             if self._unit is not None and opened.batch == self._batch:
                 self._published(self._unit)
+                return
         yield from self._one_batch()
 
     def _one_batch(self) -> Script:

@@ -1,0 +1,317 @@
+"""Stages and Spark applications: used once, whole or not at all, replays are no-ops, nothing is lost silently (P11)."""
+
+import pytest
+
+from oncelog import limits
+from oncelog.core import batch as codec
+from oncelog.core.command import (
+    AppendStage,
+    CloseStream,
+    CursorMove,
+    DropStages,
+    ExpireStages,
+    GetApplication,
+    GetCursor,
+    GetStream,
+    OpenApplication,
+    OpenStage,
+    Publish,
+    PublishItem,
+)
+from oncelog.core.message_id import content_digest
+from oncelog.core.outcome import (
+    ApplicationBatchRefused,
+    ApplicationDone,
+    ApplicationFenced,
+    ApplicationFound,
+    BatchRefused,
+    ClaimInvalid,
+    CommitConfirmed,
+    CursorDone,
+    NameInvalid,
+    NotFound,
+    OffsetAhead,
+    Outcome,
+    StageCountMismatch,
+    StageDone,
+    StageMissing,
+    StreamClosedRefusal,
+    StreamDone,
+    TooLarge,
+    TopicMissing,
+)
+from oncelog.core.rows import Application
+from oncelog.testing.core_harness import MS, CoreHarness
+
+APP = "app"
+
+
+@pytest.fixture(params=["rows dropped before every command", "rows kept"])
+def log(request: pytest.FixtureRequest) -> CoreHarness:
+    harness = CoreHarness()
+    harness.keep_loaded = request.param == "rows kept"
+    harness.create("t")
+    harness.create("u")
+    assert harness.run(OpenApplication(APP)) == ApplicationDone(1, "", -1, b"")
+    return harness
+
+
+def stage(log: CoreHarness, *values: bytes, application: str = APP, fence: int = 1, ttl_ms: int = 0) -> int:
+    """A stage with these values."""
+    opened = log.run(OpenStage(application, fence, ttl_ms))
+    assert isinstance(opened, StageDone), opened
+    if values:
+        assert isinstance(append(log, opened.stage_id, 0, *values), StageDone)
+    return opened.stage_id
+
+
+def append(log: CoreHarness, stage_id: int, at: int, *values: bytes) -> Outcome:
+    batch = codec.encode_values(values, 1)
+    return log.run(AppendStage(stage_id, at, batch, len(values), content_digest(b"|".join(values))))
+
+
+def publish(*items: tuple[int, str, int], batch: int = 0, fence: int = 1, query: str = "q") -> Publish:
+    return Publish([PublishItem(id_, topic, 0, count) for id_, topic, count in items], APP, fence, query, batch)
+
+
+def refused(log: CoreHarness, command: Publish) -> Outcome:
+    outcome = log.run(command)
+    assert log.last_entry is None
+    return outcome
+
+
+# --- staging -----------------------------------------------------------------------------------------------------
+
+
+def test_stage_is_invisible_until_it_is_published(log: CoreHarness) -> None:
+    one = stage(log, b"a", b"b")
+    assert log.run(GetStream("t")) == StreamDone(2, 0, 0, 0, False)
+    log.append("t", b"before")
+    assert log.run(publish((one, "t", 2))) == CommitConfirmed([2, 1, 3])
+    assert log.run(GetStream("t")) == StreamDone(2, 0, 3, 3, False)
+
+
+def test_retry_of_the_newest_stage_append_is_a_duplicate(log: CoreHarness) -> None:
+    one = stage(log, b"a")
+    assert append(log, one, 1, b"b", b"c") == StageDone(one, 3, log.now_ns + limits.STAGE_TTL_MS_DEFAULT * MS)
+    assert append(log, one, 1, b"b", b"c") == StageDone(one, 3, log.now_ns + limits.STAGE_TTL_MS_DEFAULT * MS, True)
+    assert log.last_entry is None
+    assert isinstance(append(log, one, 1, b"b", b"x"), ClaimInvalid)
+    assert append(log, one, 0, b"a") == StageCountMismatch(one, 0, 3)
+    assert append(log, one, 9, b"a") == StageCountMismatch(one, 9, 3)
+
+
+def test_append_renews_the_time_to_live(log: CoreHarness) -> None:
+    one = stage(log, b"a", ttl_ms=1000)
+    log.pass_ms(900)
+    assert append(log, one, 1, b"b") == StageDone(one, 2, log.now_ns + 1000 * MS)
+    log.pass_ms(999)
+    assert isinstance(append(log, one, 2, b"c"), StageDone)
+    log.pass_ms(1000)
+    assert append(log, one, 3, b"d") == StageMissing(one)
+
+
+def test_each_bound_of_a_stage_is_refused(log: CoreHarness) -> None:
+    assert isinstance(log.run(OpenStage("", 0, limits.STAGE_TTL_MS_MAX + 1)), TooLarge)
+    assert isinstance(log.run(OpenStage("", 0, -1)), TooLarge)
+    assert isinstance(log.run(OpenStage("a\0")), NameInvalid)
+    one = stage(log)
+    assert isinstance(log.run(AppendStage(one, 0, b"x" * (limits.BATCH_BYTES_MAX + 1), 1, b"d" * 16)), TooLarge)
+    assert isinstance(log.run(AppendStage(one, 0, b"", 1, b"d" * 16)), BatchRefused)
+    assert isinstance(log.run(AppendStage(one, 0, b"x", 1, b"d" * 256)), BatchRefused)
+    assert isinstance(log.run(AppendStage(one, 0, b"x" * limits.BATCH_BYTES_MAX, 1, b"d" * 16)), StageDone)
+    for nowhere in (99, 0, -1, 2**64):
+        assert append(log, nowhere, 0, b"a") == StageMissing(nowhere)
+
+
+def test_stage_of_a_fenced_driver_takes_nothing_more(log: CoreHarness) -> None:
+    one = stage(log, b"a")
+    log.run(OpenApplication(APP))
+    assert append(log, one, 1, b"b") == ApplicationFenced(APP, 2, 1)
+    assert log.run(OpenStage(APP, 1)) == ApplicationFenced(APP, 2, 1)
+    assert log.run(OpenStage("never opened", 0)) == ApplicationFenced("never opened", 0, 0)
+
+
+# --- publishing --------------------------------------------------------------------------------------------------
+
+
+def test_publish_puts_stages_end_to_end_in_one_entry(log: CoreHarness) -> None:
+    stages = [stage(log, *[b"x"] * count) for count in (2, 3, 1)]
+    entries = len(log.journal)
+    command = publish((stages[1], "t", 3), (stages[0], "u", 2), (stages[2], "t", 1))
+    command.cursors = [CursorMove("c", "t", 0, 4)]
+    assert log.run(command) == CommitConfirmed([2, 0, 4, 4, 0, 2])
+    assert len(log.journal) == entries + 1
+    cursor = log.run(GetCursor("c", "t", 0))
+    assert isinstance(cursor, CursorDone)
+    assert cursor.cursor is not None
+    assert cursor.cursor.frontier == 4
+    log.replay_all()
+
+
+def test_replayed_publish_is_a_no_op_with_the_first_outcome(log: CoreHarness) -> None:
+    one = stage(log, b"a")
+    command = publish((one, "t", 1))
+    log.run(command)
+    log.restart()
+    assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True)
+    assert log.last_entry is None
+    again = stage(log, b"a")
+    assert log.run(publish((again, "t", 1))) == CommitConfirmed([2, 0, 1], duplicate=True)
+    assert log.run(publish((again, "t", 1), batch=1)) == CommitConfirmed([2, 1, 2])
+    assert log.run(publish((again, "t", 1), batch=0)) == CommitConfirmed([], duplicate=True)
+
+
+def test_restarted_driver_replays_under_its_new_fence(log: CoreHarness) -> None:
+    log.run(publish((stage(log, b"a"), "t", 1)))
+    assert log.run(OpenApplication(APP)) == ApplicationDone(2, "q", 0, b"")
+    replayed = stage(log, b"a", fence=2)
+    assert log.run(publish((replayed, "t", 1), fence=2)) == CommitConfirmed([2, 0, 1], duplicate=True)
+
+
+def test_zombie_driver_is_fenced_also_for_a_batch_it_published(log: CoreHarness) -> None:
+    one = stage(log, b"a")
+    log.run(publish((one, "t", 1)))
+    log.run(OpenApplication(APP))
+    assert refused(log, publish((one, "t", 1))) == ApplicationFenced(APP, 2, 1)
+    assert refused(log, publish((one, "t", 1), batch=1)) == ApplicationFenced(APP, 2, 1)
+
+
+def test_missing_batch_is_refused(log: CoreHarness) -> None:
+    log.run(publish((stage(log, b"a"), "t", 1)))
+    two = stage(log, b"b")
+    outcome = refused(log, publish((two, "t", 1), batch=2))
+    assert isinstance(outcome, ApplicationBatchRefused)
+    assert (outcome.expected_batch, outcome.received_batch) == (1, 2)
+
+
+def test_lost_checkpoint_is_refused_unless_it_continues_or_is_accepted(log: CoreHarness) -> None:
+    first = publish((stage(log, b"a"), "t", 1))
+    first.source_end = b"{offset 7}"
+    log.run(first)
+    one = stage(log, b"b")
+    lost = publish((one, "t", 1), query="new")
+    assert isinstance(refused(log, lost), ApplicationBatchRefused)
+    lost.source_start = b"{offset 3}"
+    assert isinstance(refused(log, lost), ApplicationBatchRefused)
+    lost.source_start, lost.source_end = b"{offset 7}", b"{offset 9}"
+    assert log.run(lost) == CommitConfirmed([2, 1, 2])
+    late = publish((stage(log, b"c"), "t", 1), batch=1)
+    assert isinstance(refused(log, late), ApplicationBatchRefused), "the old query does not come back silently"
+    late.accept_new_query = True
+    assert log.run(late) == CommitConfirmed([2, 2, 3])
+
+
+def test_two_queries_without_source_offsets_have_not_shown_that_one_follows_the_other(log: CoreHarness) -> None:
+    log.run(publish((stage(log, b"a"), "t", 1)))
+    one = stage(log, b"a")
+    assert isinstance(refused(log, publish((one, "t", 1), query="new")), ApplicationBatchRefused)
+
+
+def test_application_answers_how_far_it_came(log: CoreHarness) -> None:
+    assert log.run(GetApplication("nobody")) == NotFound("application")
+    command = publish((stage(log, b"a"), "t", 1), batch=4)
+    command.source_end = b"{}"
+    log.run(command)
+    found = log.run(GetApplication(APP))
+    assert found == ApplicationFound(Application(1, "q", 4, b"{}", [2, 0, 1], log.now_ns))
+    assert log.run(OpenApplication(APP)) == ApplicationDone(2, "q", 4, b"{}")
+
+
+def test_stage_is_published_once(log: CoreHarness) -> None:
+    one, two = stage(log, b"a"), stage(log, b"b")
+    assert refused(log, publish((one, "t", 1), (one, "t", 1))) == StageMissing(one)
+    log.run(publish((one, "t", 1)))
+    assert refused(log, publish((two, "t", 1), (one, "t", 1), batch=1)) == StageMissing(one)
+    assert log.run(GetStream("t")) == StreamDone(2, 0, 1, 1, False)
+
+
+def test_one_bad_stage_publishes_nothing(log: CoreHarness) -> None:
+    good = stage(log, b"a")
+    log.run(OpenApplication("other"))
+    foreign = stage(log, b"b", application="other")
+    expired = stage(log, b"c", ttl_ms=10)
+    log.pass_ms(10)
+    log.run(CloseStream("u"))
+    for bad, answer in (
+        ((999, "t", 1), StageMissing(999)),
+        ((foreign, "t", 1), StageMissing(foreign)),
+        ((expired, "t", 1), StageMissing(expired)),
+        ((good, "no", 1), TopicMissing("no")),
+        ((-4, "t", 1), StageMissing(-4)),
+    ):
+        assert refused(log, publish((good, "t", 1), bad)) == answer
+    assert refused(log, publish((good, "t", 2))) == StageCountMismatch(good, 2, 1)
+    assert refused(log, publish((good, "u", 1))) == StreamClosedRefusal(4, 0)
+    moving = publish((good, "t", 1))
+    moving.cursors = [CursorMove("c", "t", 0, 2)]
+    assert refused(log, moving) == OffsetAhead(2, 2, 1)
+    assert log.run(publish((good, "t", 1))) == CommitConfirmed([2, 0, 1])
+
+
+def test_empty_stage_is_dropped_by_its_publish(log: CoreHarness) -> None:
+    empty, one = stage(log), stage(log, b"a")
+    assert log.run(publish((empty, "t", 0), (one, "t", 1))) == CommitConfirmed([2, 0, 1])
+    assert append(log, empty, 0, b"a") == StageMissing(empty)
+    assert log.run(publish(batch=1)) == CommitConfirmed([])
+
+
+def test_each_bound_of_a_publish_is_refused(log: CoreHarness) -> None:
+    assert isinstance(refused(log, publish(batch=-1)), ClaimInvalid)
+    assert isinstance(refused(log, publish(batch=2**60)), ClaimInvalid)
+    assert isinstance(refused(log, publish(query="")), ClaimInvalid)
+    assert isinstance(refused(log, publish(query="q" * 401)), TooLarge)
+    assert isinstance(refused(log, publish(query="\ud800")), NameInvalid)
+    many = Publish([PublishItem(1, "t", 0, 1)] * (limits.STAGES_PER_PUBLISH_MAX + 1), APP, 1, "q", 0)
+    assert isinstance(refused(log, many), TooLarge)
+    source = publish()
+    source.source_end = b"x" * (limits.APPLICATION_SOURCE_BYTES_MAX + 1)
+    assert isinstance(refused(log, source), TooLarge)
+    heavy = publish()
+    heavy.cursors = [CursorMove(f"c{number}", "t", 0, 0, "m" * 4096) for number in range(1000)]
+    assert isinstance(refused(log, heavy), TooLarge)
+    countless = publish()
+    countless.cursors = [CursorMove("c", "t", 0, 0)] * (limits.COMMIT_APPENDS_MAX + 1)
+    assert isinstance(refused(log, countless), TooLarge)
+    for name in ("", "a\0b", "a" * 401):
+        assert isinstance(log.run(OpenApplication(name)), NameInvalid | TooLarge)
+
+
+# --- dropping and expiring (P7) ----------------------------------------------------------------------------------
+
+
+def test_dropping_never_undoes_a_publish(log: CoreHarness) -> None:
+    one, two = stage(log, b"a"), stage(log, b"b")
+    log.run(publish((one, "t", 1)))
+    assert log.run(DropStages([one, two, two, 999])) == CommitConfirmed([])
+    assert append(log, two, 1, b"c") == StageMissing(two)
+    assert log.run(GetStream("t")) == StreamDone(2, 0, 1, 1, False)
+    assert log.run(DropStages([one, two])) == CommitConfirmed([])
+    assert log.last_entry is None
+
+
+def test_abandoned_stage_ends_exactly_at_its_time(log: CoreHarness) -> None:
+    one = stage(log, b"a", ttl_ms=1000)
+    log.pass_ms(999)
+    log.run(ExpireStages([one, 999]))
+    assert log.last_entry is None
+    log.pass_ms(1)
+    assert log.run(ExpireStages([one, one])) == CommitConfirmed([])
+    assert log.last_entry is not None
+    log.run(ExpireStages([one]))
+    assert log.last_entry is None
+
+
+def test_expiry_drops_what_one_entry_holds_and_leaves_the_rest() -> None:
+    log = CoreHarness()
+    log.keep_loaded = True
+    log.run(OpenStage("", 0, 1))
+    (row,) = log.rows.tables[5].values()
+    count = limits.STAGES_PER_PUBLISH_MAX + 1
+    for rows in (log.rows, log.follower_rows):
+        rows.tables[5].update({number.to_bytes(8, "big"): row for number in range(1000, 1000 + count)})
+    log.pass_ms(1)
+    log.restart()
+    log.run(ExpireStages(list(range(1000, 1000 + count))))
+    assert len(log.rows.tables[5]) == 2
+    assert isinstance(log.run(DropStages([1] * count)), TooLarge)

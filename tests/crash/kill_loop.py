@@ -1,0 +1,36 @@
+"""`make crash`: kill a real engine on a real disk, many times, and audit what is left. Exit code 1 on any finding.
+
+python -m tests.crash.kill_loop --rounds 300 --seed 7
+"""
+
+import argparse
+import secrets
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from oncelog.testing.kill.show import run_and_show
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="kill_loop", description="kill an engine again and again, then audit")
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--seed", type=int, help="what is sent and when the kills come; random if not given")
+    parser.add_argument(
+        "--dir", type=Path, help="where to make the log's directory; must be on a real disk to mean much"
+    )
+    options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    console = Console()
+    seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
+    console.print(f"{options.rounds} rounds, seed {seed}", highlight=False)
+    try:
+        return 0 if run_and_show(options.rounds, seed, console, options.dir) else 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
