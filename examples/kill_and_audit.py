@@ -16,8 +16,9 @@ def main() -> int:
     console = Console()
     console.print("[bold]oncelog[/]: a log that every write reaches exactly once\n")
     console.print(
-        f"Eight clients write at once: by sequence, by message id, in commits, in transactions, in published batches.\n"
-        f"The engine is killed {rounds} times in the middle of it; every request without an answer is sent again.\n"
+        "Eight clients write at once: by sequence, by message id, in commits, in\n"
+        "transactions, in published batches. In the middle of it the engine is killed,\n"
+        f"{rounds} times; every request that got no answer is sent again.\n"
     )
     try:
         sound = run_and_show(rounds, secrets.randbelow(1_000_000), console)

@@ -218,7 +218,7 @@ INDEX_COMMIT_ENTRIES: Final = 200_000
 """Entries that one commit of the index covers at most, when they are small."""
 
 INDEX_COMMIT_IDS: Final = 500_000
-"""Message ids that one commit of the index covers at most: one entry can bring thousands, at 200 bytes of memory each."""
+"""Message ids that one commit of the index covers at most: an entry can bring thousands, each takes 200 bytes."""
 
 INDEX_ROWS_CACHED_MAX: Final = 100_000
 """Rows that the index builder keeps between commits, some 50 MB: beyond it they are read again when needed."""

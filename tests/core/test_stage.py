@@ -40,7 +40,7 @@ from oncelog.core.outcome import (
     TooLarge,
     TopicMissing,
 )
-from oncelog.core.rows import Application
+from oncelog.core.rows import Application, Table
 from oncelog.testing.core_harness import MS, CoreHarness
 
 APP = "app"
@@ -302,16 +302,13 @@ def test_abandoned_stage_ends_exactly_at_its_time(log: CoreHarness) -> None:
     assert log.last_entry is None
 
 
-def test_expiry_drops_what_one_entry_holds_and_leaves_the_rest() -> None:
-    log = CoreHarness()
-    log.keep_loaded = True
-    log.run(OpenStage("", 0, 1))
-    (row,) = log.rows.tables[5].values()
-    count = limits.STAGES_PER_PUBLISH_MAX + 1
-    for rows in (log.rows, log.follower_rows):
-        rows.tables[5].update({number.to_bytes(8, "big"): row for number in range(1000, 1000 + count)})
+def test_expiry_drops_what_one_entry_holds_and_leaves_the_rest(
+    log: CoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STAGES_PER_PUBLISH_MAX", 3)
+    stages = [stage(log, b"a", ttl_ms=1) for _ in range(5)]
     log.pass_ms(1)
-    log.restart()
-    log.run(ExpireStages(list(range(1000, 1000 + count))))
-    assert len(log.rows.tables[5]) == 2
-    assert isinstance(log.run(DropStages([1] * count)), TooLarge)
+    for left in (2, 0):
+        assert log.run(ExpireStages(stages)) == CommitConfirmed([])
+        assert len(log.rows.tables[Table.STAGE]) == left
+    assert isinstance(log.run(DropStages(stages)), TooLarge)

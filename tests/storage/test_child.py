@@ -1,12 +1,14 @@
 """The builder as a process: answers, coalesces, notices a full disk and damage, and dies without leaving a trace."""
 
+import contextlib
 import os
 import random
 import select
 import signal
-from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from oncelog.errors import DiskFull
@@ -15,8 +17,9 @@ from oncelog.storage.index import child
 from oncelog.storage.index.builder import Builder
 from oncelog.storage.index.child import ChildBuilder, index_directory, journal_directory, wait_for_builder
 from oncelog.storage.index.compare import differences
-from oncelog.storage.index.dump import IndexDump
-from oncelog.storage.index.interface import Changes, Died, Done, Full, Reply
+from oncelog.storage.index.dump import Kind, items_of
+from oncelog.storage.index.interface import Changes, Died, Done, Full, Position, Reply
+from oncelog.storage.index.lmdb_index import LmdbIndex
 from oncelog.storage.index.lmdb_writer import LmdbWriter, take_lock
 from oncelog.storage.index.memory_index import MemoryIndex
 from oncelog.storage.journal import JournalReader
@@ -26,9 +29,9 @@ REPLY_S = 30
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
+def directory(tmp_path: Path) -> Path:
     index_directory(tmp_path).mkdir()
-    yield tmp_path
+    return tmp_path
 
 
 def written(directory: Path, *, rounds: int = 0) -> LogWriter:
@@ -57,9 +60,9 @@ def assert_equals_journal(directory: Path, group: int) -> None:
     rebuilt = MemoryIndex()
     disk = PosixDisk(journal_directory(directory), read_only=True)
     Builder(JournalReader(disk), rebuilt, rebuilt).advance(group)
-    with IndexDump(index_directory(directory)) as dump:
-        assert dump.position() == rebuilt.refresh()
-        assert list(differences(rebuilt, dump.items())) == []
+    kind, _, position = next(items := items_of(index_directory(directory)))
+    assert (kind, msgspec.msgpack.decode(position, type=Position)) == (Kind.POSITION, rebuilt.refresh())
+    assert list(differences(rebuilt, takewhile(lambda item: item[0] is not Kind.END, items))) == []
 
 
 def test_child_builds_what_is_asked_for_and_ends_with_stdin(directory: Path) -> None:
@@ -142,8 +145,8 @@ def test_killed_at_any_moment_the_index_goes_on_exactly(directory: Path) -> None
         select.select([], [], [], chance.random() * 0.03)
         os.kill(builder.process_id, signal.SIGKILL)
         builder.stop()
-        with IndexDump(index_directory(directory)) as dump:
-            group = dump.position().group
+        with contextlib.closing(LmdbIndex(index_directory(directory), lock=False)) as index:
+            group = index.refresh().group
         assert_equals_journal(directory, group)
     builder = ChildBuilder(directory)
     builder.request(groups[-1])

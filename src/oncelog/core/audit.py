@@ -25,9 +25,10 @@ def audit(state: State) -> list[str]:
             wrong += _chunk(state.streams.get(stream_id), stream_id, number, chunk)
             count = sum(chunk.holes[at + 1] - chunk.holes[at] for at in range(0, len(chunk.holes) - 3, 4))
             hole_counts[stream_id] = hole_counts.get(stream_id, 0) + count
+    txns = {txn.producer_id: txn for txn in state.txns.values() if txn is not None}
     for stream_id, stream in state.streams.items():
         if stream is not None:
-            wrong += _stream(state, stream_id, stream, hole_counts.get(stream_id, 0))
+            wrong += _stream(state, stream_id, stream, hole_counts.get(stream_id, 0), txns)
     for (stream_id, name), producer in state.producers.items():
         if producer is not None:
             wrong += _producer(state, stream_id, name, producer)
@@ -64,7 +65,7 @@ def _topic(state: State, name: str, topic: Topic) -> Iterator[str]:
             yield f"topic {name!r} names stream {stream_id}, which was deleted"
 
 
-def _stream(state: State, stream_id: int, stream: Stream, hole_count: int) -> Iterator[str]:
+def _stream(state: State, stream_id: int, stream: Stream, hole_count: int, txns: dict[int, Txn]) -> Iterator[str]:
     if stream.stream_id != stream_id:
         yield f"stream {stream_id} calls itself {stream.stream_id}"
     if stream_id >= state.next_id:
@@ -78,10 +79,8 @@ def _stream(state: State, stream_id: int, stream: Stream, hole_count: int) -> It
     marks = stream.trim_marks or []
     if any(marks[at] >= marks[at + 2] for at in range(0, len(marks) - 2, 2)) or (marks and marks[-2] != stream.floor):
         yield f"stream {stream_id}: trim marks {marks} do not rise to the floor {stream.floor}"
-    open_ids = set(stream.open_txns or ())
-    known = {txn.producer_id: txn for txn in state.txns.values() if txn is not None} if open_ids else {}
-    for producer_id in open_ids:
-        txn = known.get(producer_id)
+    for producer_id in stream.open_txns or ():
+        txn = txns.get(producer_id)
         if txn is not None and (txn.state is not TxnState.ONGOING or stream_id not in txn.streams):
             yield f"stream {stream_id} waits for producer {producer_id}, whose txn is not open there"
 

@@ -1,8 +1,8 @@
 """Opening an engine over a directory, or in memory: the one place that chooses disks, indexes and processes."""
 
 import asyncio
-import ctypes
 import contextlib
+import ctypes
 import gc
 import os
 import secrets

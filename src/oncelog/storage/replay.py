@@ -5,23 +5,46 @@ has already seen later entries would get them twice. The server therefore recove
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from oncelog.core.apply import apply
 from oncelog.core.entry import Appended, Entry
 from oncelog.core.needs import touched_by
-from oncelog.core.state import State
+from oncelog.core.rows import Key, Table
+from oncelog.core.state import Row, State
 from oncelog.errors import Corruption
 from oncelog.storage.entry_codec import decode_group
-from oncelog.storage.index.interface import Index
-from oncelog.storage.index.places import Places
 
 Check = Callable[[State, int, int, Entry], None]
 """Called as (state, entry number, byte in the group, entry), when its rows are loaded and before it is applied."""
 
 
-def state_at(index: Index) -> State:
+class Counters(Protocol):
+    """Where an index stands, and what no row of it holds."""
+
+    entry_number: int
+    time_ns: int
+    next_id: int
+    next_producer_id: int
+
+
+class Rows(Protocol):
+    """The part of an index that replay needs."""
+
+    def refresh(self) -> Counters: ...
+
+    def get(self, table: Table, key: Key) -> Row | None: ...
+
+
+class NotesPlaces(Protocol):
+    """Who wants to know where batches lie."""
+
+    def add_entry(self, entry: Entry, group: int, entry_at: int) -> None: ...
+
+
+def state_at(index: Rows) -> State:
     """An empty state whose counters stand where the index does."""
     position = index.refresh()
     state = State()
@@ -34,8 +57,8 @@ def state_at(index: Index) -> State:
 
 def replay_group(
     state: State,
-    index: Index,
-    places: Places,
+    index: Rows,
+    places: NotesPlaces,
     group: int,
     payload: bytes,
     *,
@@ -70,7 +93,7 @@ def replay_group(
     return count
 
 
-def load(state: State, index: Index, entry: Entry) -> None:
+def load(state: State, index: Rows, entry: Entry) -> None:
     """Load what `apply` will touch. Rows lead to further keys, so ask until nothing is missing."""
     while missing := touched_by(state, entry):
         for table, key in missing:

@@ -11,7 +11,8 @@ have equal images, however they came there (P10).
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
@@ -217,7 +218,11 @@ class SimEngine:
         self.prepare()
 
     def _catch_up(self, group: int) -> None:
-        InlineBuilder(Builder(JournalReader(self.disk), self.index, self.index)).catch_up(group)
+        self._new_builder().catch_up(group)
+
+    def _new_builder(self) -> InlineBuilder:
+        with _builder_process():
+            return InlineBuilder(Builder(JournalReader(self.disk), self.index, self.index))
 
     def _wire(self, store: Store) -> None:
         self.store = store
@@ -225,7 +230,7 @@ class SimEngine:
         self.view = store.view
         self.commits = ObservedLoop(store.state, store.journal, self.index, store.places, store.view, self.clock)
         self.commits.on_applied = store.timers.applied
-        self._builder = InlineBuilder(Builder(JournalReader(self.disk), self.index, self.index))
+        self._builder = self._new_builder()
         self.generations = Generations(
             self.commits,
             store.journal,
@@ -346,11 +351,8 @@ class SimEngine:
                 self.on_built()
 
     def _ask_builder(self, group: int) -> None:
-        try:
+        with _builder_process():
             self._builder.request(group)
-        except OSError as error:
-            # The real builder is a process: whatever it dies of is told as a storage error.
-            raise DiskFault(f"the index builder ended: {error.strerror}") from error
 
     def checkpoint(self) -> None:
         """Seal a generation and ask for it. With `builds_at_once` off the index stays where it is until `build`."""
@@ -458,6 +460,15 @@ class SimEngine:
     def image(self) -> Image:
         """Everything the writer's private state and the index know together."""
         return image_of(self)
+
+
+@contextmanager
+def _builder_process() -> Iterator[None]:
+    """The real builder is a process of its own: whatever it dies of reaches the engine as a storage error."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskFault(f"the index builder ended: {error.strerror}") from error
 
 
 def _guarded(engine: SimEngine, step: Callable[[], T]) -> T:

@@ -183,6 +183,10 @@ class InlineBuilder:
             self._builder.reset()
             self._replies.append(Full(str(full)))
 
+    def catch_up(self, group: int) -> None:
+        """Build and say nothing, for whoever waits anyway. Raises `DiskFull`."""
+        self._builder.advance(group)
+
     def fileno(self) -> int:
         return -1
 

@@ -7,6 +7,7 @@ Item: kind u8, key bytes u32, value bytes u32, key, value. First POSITION, then 
 DAMAGE at most once, at the place where reading stopped, and END.
 """
 
+import contextlib
 import os
 import resource
 import subprocess
@@ -46,21 +47,21 @@ Item = tuple[Kind, bytes, bytes]
 def items_of(directory: Path) -> Iterator[Item]:
     """What the index in `directory` holds. Damage that can be named is an item, not an exception."""
     try:
-        index = LmdbIndex(directory, lock=False)
-        yield Kind.POSITION, b"", msgspec.msgpack.encode(index.refresh())
-        for info in index.named_runs():
-            check_run(file_of(directory, info.number, "run"))
-        for key, value in index.all_values():
-            extent = extent_of(key)
-            if extent is not None and len(value) % PLACE_BYTES == 0:
-                for row in split_rows(value):
-                    yield Kind.PLACE, EXTENT.pack(extent), row
-            elif key[0] < len(Table):
-                yield Kind.ROW, key, value
-            elif key != META_KEY:
-                raise Corruption(f"nothing is stored under {describe_key(key)}", file=str(directory / DATA_NAME))
-        for id_hash, id_value in index.all_ids():
-            yield Kind.ID, id_hash, id_value
+        with contextlib.closing(LmdbIndex(directory, lock=False)) as index:
+            yield Kind.POSITION, b"", msgspec.msgpack.encode(index.refresh())
+            for info in index.named_runs():
+                check_run(file_of(directory, info.number, "run"))
+            for key, value in index.all_values():
+                extent = extent_of(key)
+                if extent is not None and len(value) % PLACE_BYTES == 0:
+                    for row in split_rows(value):
+                        yield Kind.PLACE, EXTENT.pack(extent), row
+                elif key[0] < len(Table):
+                    yield Kind.ROW, key, value
+                elif key != META_KEY:
+                    raise Corruption(f"nothing is stored under {describe_key(key)}", file=str(directory / DATA_NAME))
+            for id_hash, id_value in index.all_ids():
+                yield Kind.ID, id_hash, id_value
     except StorageError as error:
         where = (error.what, error.file or str(directory), error.position, error.hint or REBUILD_HINT)
         yield Kind.DAMAGE, b"", msgspec.msgpack.encode(where)

@@ -31,11 +31,11 @@ class EngineProcess:
     """One life of an engine."""
 
     def __init__(
-        self, directory: Path, segment_bytes: int, checkpoint_bytes: int, *, prefix: Sequence[str] = ()
+        self, directory: Path, segment_bytes: int, checkpoint_bytes: int, *, arguments: Sequence[str] = ()
     ) -> None:
-        """`prefix` stands in for `-m <module>`: a test's own script that breaks something and then runs the module."""
+        """`arguments` stand in for `-m <module>`: a script that breaks something and then runs the module, say."""
         self._errors = directory.with_name(f"{directory.name}.stderr")
-        arguments = prefix or ["-m", "oncelog.testing.kill.engine_process"]
+        arguments = arguments or ("-m", "oncelog.testing.kill.engine_process")
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, *arguments, os.fspath(directory), str(segment_bytes), str(checkpoint_bytes)],

@@ -108,8 +108,10 @@ class Follower(Writer):
 class KillRounds:
     """The loop. `run` may be called once."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, *, script: str = "") -> None:
+        """`script` is Python that runs the engine process in its own way: with a bug, say."""
         self._directory = directory
+        self._arguments = ("-c", script) if script else ()
         self._seed = seed
         self._random = random.Random(seed)
         self._ledger = Ledger()
@@ -149,7 +151,9 @@ class KillRounds:
     def _start(self, within_s: float = PATIENCE_S) -> EngineProcess | None:
         """A recovered engine, or None if that took longer: then it was killed on the way."""
         began = time.monotonic()
-        engine = self._engine = EngineProcess(self._directory, SEGMENT_BYTES, CHECKPOINT_BYTES)
+        engine = self._engine = EngineProcess(
+            self._directory, SEGMENT_BYTES, CHECKPOINT_BYTES, arguments=self._arguments
+        )
         if engine.wait_ready(began + within_s):
             self._start_s = time.monotonic() - began
             return engine

@@ -78,8 +78,8 @@ def show(report: Report, console: Console) -> None:
     table.add_row(f"{report.retried:,}", "retried", "sent again with the same claim")
     table.add_row(f"{report.duplicates:,}", "duplicates", "recognised: answered with their first outcome")
     table.add_row(f"{report.confirmed:,}", "confirmed", "requests")
-    table.add_row(f"{report.records:,}", "records", f"read back and compared; {report.audits} such audits")
-    table.add_section()
+    table.add_row(f"{report.records:,}", "records", f"read back and compared (audits: {report.audits})")
+    table.add_row()
     for kind, meaning in _MUST_BE_ZERO.items():
         count = report.findings[kind]
         table.add_row(f"[{'bold red' if count else 'bold green'}]{count}[/]", kind.replace("_", " "), meaning)

@@ -1,0 +1,99 @@
+"""Holes: chunks of sorted ranges against a plain set of offsets."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncelog import limits
+from oncelog.core import holes
+from oncelog.core.rows import HoleChunk, Stream, TopicConfig, chunk_of
+from oncelog.core.state import State
+
+CHUNK = 1 << limits.HOLE_CHUNK_BITS
+
+offsets_st = st.lists(
+    st.tuples(st.integers(CHUNK - 12, CHUNK + 12), st.integers(1, 4), st.integers(0, 2)), max_size=12
+)
+
+
+def state_with(ranges: list[tuple[int, int, int]], tail: int) -> tuple[State, Stream, dict[int, int]]:
+    """A state whose one stream has these holes, and the same as offset -> cause."""
+    state = State()
+    stream = Stream(1, 1, 0, TopicConfig(), tail=tail)
+    dead: dict[int, int] = {}
+    for number in range(chunk_of(tail) + 1):
+        state.holes[(1, number)] = None
+    for first, next_, cause in ranges:
+        if any(offset in dead for offset in range(first, next_)):
+            continue
+        for number, begin, end in holes.split_by_chunk(first, next_):
+            chunk = state.holes[(1, number)] or HoleChunk([])
+            state.holes[(1, number)] = chunk
+            holes.add(chunk, begin, end, cause, -1)
+        dead.update(dict.fromkeys(range(first, next_), cause))
+    stream.hole_count = len(dead)
+    return state, stream, dead
+
+
+@given(offsets_st)
+def test_chunks_hold_exactly_the_offsets_that_were_added(ranges: list[tuple[int, int, int]]) -> None:
+    spans = [(first, first + count, cause) for first, count, cause in ranges]
+    state, _, dead = state_with(spans, CHUNK + 40)
+    held: dict[int, int] = {}
+    for (_, number), chunk in state.holes.items():
+        if chunk is None:
+            continue
+        flat = chunk.holes
+        for at in range(0, len(flat), 4):
+            assert number * CHUNK <= flat[at] < flat[at + 1] <= (number + 1) * CHUNK
+            if at:
+                assert flat[at - 3] <= flat[at], "sorted and disjoint"
+                touching = flat[at - 3] == flat[at]
+                assert not (touching and flat[at - 2 : at] == flat[at + 2 : at + 4]), "neighbours of one kind are joined"
+            held.update(dict.fromkeys(range(flat[at], flat[at + 1]), flat[at + 2]))
+    assert held == dead
+
+
+@given(offsets_st, st.integers(CHUNK - 15, CHUNK + 20), st.integers(0, 20))
+def test_walks_agree_with_a_plain_set(ranges: list[tuple[int, int, int]], first: int, count: int) -> None:
+    tail = CHUNK + 40
+    state, stream, dead = state_with([(f, f + n, cause) for f, n, cause in ranges], tail)
+    expected = first
+    while expected in dead:
+        expected += 1
+    assert holes.step_over(state, stream, first) == expected
+    parts = holes.live_parts(state, stream, first, first + count)
+    live = [offset for at in range(0, len(parts), 2) for offset in range(parts[at], parts[at + 1])]
+    assert live == [offset for offset in range(first, first + count) if offset not in dead]
+    assert all(parts[at] > parts[at - 1] for at in range(2, len(parts), 2)), "touching parts are joined"
+
+
+@given(offsets_st, st.integers(CHUNK - 15, CHUNK + 20))
+def test_hole_at_finds_the_hole_around_an_offset(ranges: list[tuple[int, int, int]], offset: int) -> None:
+    state, _, dead = state_with([(f, f + n, cause) for f, n, cause in ranges], CHUNK + 40)
+    chunk = state.holes[(1, chunk_of(offset))]
+    found = None if chunk is None else holes.hole_at(chunk, offset)
+    assert (found is not None) == (offset in dead)
+    if found is not None:
+        assert found[0] <= offset < found[1]
+
+
+def test_walk_names_the_chunk_that_is_not_loaded() -> None:
+    state, stream, _ = state_with([(CHUNK - 1, CHUNK, 0)], CHUNK + 5)
+    del state.holes[(1, 1)]
+    with pytest.raises(holes.ChunkMissing) as missing:
+        holes.step_over(state, stream, CHUNK - 1)
+    assert missing.value.key == (1, 1)
+
+
+def test_stream_without_holes_asks_for_no_chunk() -> None:
+    state, stream = State(), Stream(1, 1, 0, TopicConfig(), tail=100)
+    assert holes.step_over(state, stream, 7) == 7
+    assert holes.live_parts(state, stream, 7, 9) == [7, 9]
+    assert holes.live_parts(state, stream, 7, 7) == []
+
+
+def test_adding_over_a_hole_is_a_bug() -> None:
+    chunk = HoleChunk([5, 7, 0, -1])
+    with pytest.raises(AssertionError):
+        holes.add(chunk, 6, 8, 1, -1)
