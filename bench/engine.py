@@ -194,10 +194,10 @@ async def run_all(directory: Path, cases: tuple[Case, ...], rounds: int, seconds
 
 def show(cases: tuple[Case, ...], best: dict[str, Measured], raw: dict[str, tuple[float, float]]) -> None:
     table = Table(title="confirmed appends (fdatasync before every answer)")
-    columns = ("case", "appends/s", "MB/s", "raw MB/s", "x raw", "CPU-µs", "of it raw", "+ index", "group KB")
-    columns += ("p50 ms", "p99 ms")
-    for column in columns:
-        table.add_column(column, justify="left" if column == "case" else "right")
+    rates = ("appends/s", "MB/s", "raw MB/s", "x raw", "CPU-µs", "of it raw", "+ index", "group KB", "p50 ms", "p99 ms")
+    table.add_column("case")
+    for column in rates:
+        table.add_column(column, justify="right")
     for case in cases:
         row = best[case.name]
         raw_mb_per_s, raw_cpu_us = raw[case.name]

@@ -124,7 +124,11 @@ CASES: list[tuple[Condition, Condition, ConditionFailed]] = [
     (ExpectId("b", 0, b"m", True), ExpectId("b", 0, b"m", False), ConditionFailed("id", 1, "False", "True")),
     (ExpectId("b", 0, b"n", False), ExpectId("b", 0, b"n", True), ConditionFailed("id", 1, "True", "False")),
     (ExpectEpoch("b", 0, "http:p", 4), ExpectEpoch("b", 0, "http:p", 3), ConditionFailed("epoch_equals", 1, "3", "4")),
-    (ExpectEpoch("b", 0, "http:q", -1), ExpectEpoch("b", 0, "http:q", 0), ConditionFailed("epoch_equals", 1, "0", "-1")),
+    (
+        ExpectEpoch("b", 0, "http:q", -1),
+        ExpectEpoch("b", 0, "http:q", 0),
+        ConditionFailed("epoch_equals", 1, "0", "-1"),
+    ),
 ]
 
 
@@ -276,7 +280,7 @@ def test_commit_whose_ids_are_all_known_is_a_duplicate_and_uses_its_claims_up(lo
     log.append("b", b"2", message_id=b"m2")
     command = Commit([put("a", b"1", message_id=b"m1"), put("b", b"2", message_id=b"m2")], [ExpectTail("a", 0, 0)])
     assert log.run(command) == CommitConfirmed([2, 0, 1, 5, 0, 1], duplicate=True)
-    assert log.last_entry is None
+    assert not log.wrote()
     command.commit_id, command.claim = "id", claim(0)
     assert log.run(command) == CommitConfirmed([2, 0, 1, 5, 0, 1], True, 0, 0)
     assert isinstance(log.last_entry, Compound)

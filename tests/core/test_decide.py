@@ -12,7 +12,19 @@ from oncelog.core import entry as e
 from oncelog.core.outcome import Done, Outcome, Refusal
 from oncelog.core.producer import ProducerClaim
 from oncelog.core.row_codec import decode_key, decode_row, encode_key, encode_row
-from oncelog.core.rows import Application, Cause, Cursor, HoleChunk, Remembered, Stage, Stream, Table, Topic, TopicConfig
+from oncelog.core.rows import (
+    Application,
+    Cause,
+    Cursor,
+    HoleChunk,
+    Key,
+    Remembered,
+    Stage,
+    Stream,
+    Table,
+    Topic,
+    TopicConfig,
+)
 from oncelog.core.state import Row, State
 from oncelog.core.txn import Txn, TxnState
 from oncelog.storage.entry_codec import encode_entry
@@ -94,7 +106,7 @@ def test_no_operation_is_larger_than_its_bound() -> None:
 
 
 def test_keys_fit_the_index() -> None:
-    longest = {
+    longest: dict[Table, Key] = {
         Table.TOPIC: "n" * limits.TOPIC_NAME_BYTES_MAX,
         Table.STREAM: HUGE,
         Table.PRODUCER: (HUGE, "n" * limits.PRODUCER_NAME_BYTES_MAX),
@@ -114,7 +126,7 @@ def test_keys_fit_the_index() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"1234567", b"12345678x", b"no end"])
 def test_key_that_is_none_is_told(data: bytes) -> None:
-    with pytest.raises(ValueError, match="table|subsection"):
+    with pytest.raises(ValueError, match=r"table|subsection"):
         decode_key(Table.PRODUCER, data)
 
 

@@ -11,9 +11,7 @@ from oncelog.core.state import State
 
 CHUNK = 1 << limits.HOLE_CHUNK_BITS
 
-offsets_st = st.lists(
-    st.tuples(st.integers(CHUNK - 12, CHUNK + 12), st.integers(1, 4), st.integers(0, 2)), max_size=12
-)
+offsets_st = st.lists(st.tuples(st.integers(CHUNK - 12, CHUNK + 12), st.integers(1, 4), st.integers(0, 2)), max_size=12)
 
 
 def state_with(ranges: list[tuple[int, int, int]], tail: int) -> tuple[State, Stream, dict[int, int]]:
@@ -49,7 +47,9 @@ def test_chunks_hold_exactly_the_offsets_that_were_added(ranges: list[tuple[int,
             if at:
                 assert flat[at - 3] <= flat[at], "sorted and disjoint"
                 touching = flat[at - 3] == flat[at]
-                assert not (touching and flat[at - 2 : at] == flat[at + 2 : at + 4]), "neighbours of one kind are joined"
+                assert not (touching and flat[at - 2 : at] == flat[at + 2 : at + 4]), (
+                    "neighbours of one kind are joined"
+                )
             held.update(dict.fromkeys(range(flat[at], flat[at + 1]), flat[at + 2]))
     assert held == dead
 

@@ -138,7 +138,13 @@ def test_largest_topic_fits_one_entry() -> None:
 
 @pytest.mark.parametrize("name", ["n" * 401, "a\0b", "\ud800", "", "no"])
 def test_looking_for_a_name_that_is_not_there_is_missing(log: CoreHarness, name: str) -> None:
-    for command in (GetTopic(name), GetStream(name), DeleteTopic(name), Trim(name, 0, 1), DeleteRecords(name, 0, [0, 1])):
+    for command in (
+        GetTopic(name),
+        GetStream(name),
+        DeleteTopic(name),
+        Trim(name, 0, 1),
+        DeleteRecords(name, 0, [0, 1]),
+    ):
         assert log.run(command) == TopicMissing(name)
     assert log.run(CloseStream(name)) == TopicMissing(name)
 

@@ -1,4 +1,4 @@
-"""Txns through the whole core: one entry ends them (P4), stable moves only then, what was aborted is never seen (P6)."""
+"""Txns through the whole core: one entry ends them (P4), stable moves only then, aborted data is never seen (P6)."""
 
 import pytest
 

@@ -215,9 +215,13 @@ def test_first_entry_behind_a_trimmed_front_may_have_any_number() -> None:
     builder = Builder(_Groups([(33, payload(500, CREATED)), (40, payload(501, CREATED))]), index, index)
     builder.advance(40)
     assert index.refresh().entry_number == 501
+
+
+@pytest.mark.parametrize("groups", [[(1, payload(500, CREATED))], [(1, b""), (2, payload(500, CREATED))]])
+def test_first_entry_of_a_whole_journal_is_number_one(groups: list[tuple[int, bytes]]) -> None:
     index = MemoryIndex()
     with pytest.raises(Corruption, match="holds entry 500, expected 1"):
-        Builder(_Groups([(1, payload(500, CREATED))]), index, index).advance(1)
+        Builder(_Groups(groups), index, index).advance(2)
 
 
 class _Groups:

@@ -71,7 +71,10 @@ def test_flat_append_comes_back_from_its_bytes() -> None:
 
 
 def test_places_point_at_the_batches() -> None:
-    batches = [e.Appended(2, 0, 1, b"first", TIME_NS, claim=CLAIM), e.Moved(2, 0, 1, b"second", TIME_NS)]
+    batches: list[e.Operation] = [
+        e.Appended(2, 0, 1, b"first", TIME_NS, claim=CLAIM),
+        e.Moved(2, 0, 1, b"second", TIME_NS),
+    ]
     entries: list[e.Entry] = [
         e.Appended(2, 0, 1, b"flat", TIME_NS, ids=b"i" * 40),
         e.Compound(TIME_NS, [e.StreamClosed(2), *batches, e.StageAppended(9, 0, 1, b"third", b"d" * 16)]),
@@ -112,15 +115,15 @@ def test_group_with_bytes_behind_it_is_told() -> None:
 
 
 @given(st.integers(0, len(PAYLOAD) - 1), st.integers(1, 255))
-def test_flipped_byte_gives_other_entries_or_is_told(at: int, flip: int) -> None:
+def test_flipped_byte_decodes_to_something_or_is_told_but_nothing_else(at: int, flip: int) -> None:
     damaged = bytearray(PAYLOAD)
     damaged[at] ^= flip
     try:
         found = list(decode_group(bytes(damaged)))
     except Corruption:
         return
-    # A default left out and a default spelled out decode alike, but no such byte is written by our encoder.
-    assert found != list(decode_group(PAYLOAD)) or bytes(damaged) != PAYLOAD
+    # The frame's checksum is what finds this; here it must only not stumble, and must not gain or lose an entry.
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize("shape", [0, 3, 255])

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import faulthandler
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -251,12 +252,16 @@ def flipped_outcomes(path: Path, index: Path, positions: list[int], expected: di
         read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:
-            for position in positions[done:]:
-                flip(path, position)
-                outcome = _outcome(index, expected)
-                flip(path, position)
-                os.write(write_end, outcome)
-            os._exit(0)
+            faulthandler.disable()
+            try:
+                for position in positions[done:]:
+                    flip(path, position)
+                    outcome = _outcome(index, expected)
+                    flip(path, position)
+                    os.write(write_end, outcome)
+                os._exit(0)
+            finally:
+                os._exit(1)
         os.close(write_end)
         with open(read_end, "rb") as pipe:
             outcomes = pipe.read().decode()

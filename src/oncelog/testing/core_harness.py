@@ -82,7 +82,8 @@ def snapshot(state: State) -> dict[object, bytes]:
         for table in Table
         for key, row in state.tables[table].items()
     }
-    rows.update(state.ids)
+    for id_hash, value in state.ids.items():
+        rows[id_hash] = value
     rows["counters"] = _encode((state.entry_number, state.time_ns, state.next_id, state.next_producer_id))
     rows["touched"] = _encode([len(keys) for keys in state.touched])
     return rows
@@ -116,6 +117,10 @@ class CoreHarness:
         self._given: deque[tuple[object, bytes]] = deque(maxlen=GIVEN_WATCHED)
         """Answers and entries given out, and what they were then. Pickled: a refusal may quote a name that no UTF-8
         can spell."""
+
+    def wrote(self) -> bool:
+        """Whether the last command made an entry."""
+        return self.last_entry is not None
 
     def pass_ms(self, ms: int) -> None:
         """Let time pass."""

@@ -452,9 +452,7 @@ class SimEngine:
         found: Contents = {}
         for topic, partition, stream in take_cut(self.view, self.index, None, self.clock()).streams:
             records = self.read(stream)
-            found[topic, partition] = PartitionContent(
-                stream.floor, stream.stable, stream.tail, stream.closed, records
-            )
+            found[topic, partition] = PartitionContent(stream.floor, stream.stable, stream.tail, stream.closed, records)
         return found
 
     def image(self) -> Image:

@@ -20,7 +20,17 @@ from oncelog.limits import (
     INDEX_COMMIT_JOURNAL_BYTES,
     INDEX_ROWS_CACHED_MAX,
 )
-from oncelog.storage.index.interface import Changes, Done, Full, Index, IndexWriter, Position, Reply, index_key
+from oncelog.storage.index.interface import (
+    NOTHING_INDEXED,
+    Changes,
+    Done,
+    Full,
+    Index,
+    IndexWriter,
+    Position,
+    Reply,
+    index_key,
+)
 from oncelog.storage.index.places import Places, split_rows
 from oncelog.storage.replay import Check, replay_group, state_at
 
@@ -74,6 +84,8 @@ class Builder:
         """What the index holds."""
         self.group = self.position.group
         """The last group replayed."""
+        self._trimmed = self.group > FIRST_GROUP
+        """The journal does not begin with its first group."""
         self._places = PendingPlaces()
         self._entries = 0
         self._bytes = 0
@@ -90,7 +102,7 @@ class Builder:
             if progress is not None:
                 progress(Done(self.position.group, self.position.entry_number, 0))
             return
-        after = None if self.group < 0 else self.group
+        after = None if self.group == NOTHING_INDEXED else self.group
         for group, payload in self._reader.groups(after, until_group):
             self.replay(group, payload)
             if self.is_commit_due():
@@ -100,8 +112,10 @@ class Builder:
 
     def replay(self, group: int, payload: bytes) -> None:
         """Fold one group into what the next commit will hold."""
+        if self.group == NOTHING_INDEXED:
+            self._trimmed = group > FIRST_GROUP
         # Behind a trimmed front nothing says which entry comes first.
-        front = self.state.entry_number == 0 and group > FIRST_GROUP and self.position.after is None
+        front = self._trimmed and self.state.entry_number == 0
         self._entries += replay_group(
             self.state, self._index, self._places, group, payload, check=self._check, front=front
         )

@@ -57,6 +57,8 @@ class ScriptWriter(Writer):
         self._unsent: list[Request] = []
         self._step: list[Request] = []
         self._outcomes: dict[int, Outcome] = {}
+        self._broken = False
+        """A correct request was refused: there is no sensible next step, and the finding stands."""
 
     def script(self) -> Script:
         """One unit of work from its beginning, or from where the log says that it stands."""
@@ -67,7 +69,7 @@ class ScriptWriter(Writer):
 
     def next_request(self) -> Request | None:
         while not self._unsent:
-            if len(self._outcomes) < len(self._step) or not self._advance():
+            if self._broken or len(self._outcomes) < len(self._step) or not self._advance():
                 return None
         return self._unsent.pop(0)
 
@@ -105,7 +107,7 @@ class ScriptWriter(Writer):
 
     @property
     def idle(self) -> bool:
-        return self._script is None and not self.half_done
+        return self._broken or (self._script is None and not self.half_done)
 
     @property
     def half_done(self) -> bool:
@@ -116,6 +118,7 @@ class ScriptWriter(Writer):
         """The outcome if it is the one that a correct request gets."""
         if not isinstance(outcome, wanted):
             self.ledger.refused(f"{self.name} {what}", outcome)
+            self._broken = True
             return None
         self.ledger.confirmed += 1
         self.ledger.duplicates += getattr(outcome, "duplicate", False)

@@ -1,0 +1,440 @@
+"""The dumb model: what the log means, in plain lists and dicts, obviously correct and slow.
+
+It shares no rule and no structure with the core. A stream is a list of records, one dict each, that are never taken
+out; a status says what became of them. Whatever the core keeps in a clever way (frontiers as ranges, holes in chunks,
+five batches of a producer, marks of past trims) is found here by looking at every record. Only answers are the core's,
+so that they can be compared.
+
+Left out: epochs owned by the server (`core.producer` has its own test against literal tables), names, sizes, shards.
+"""
+
+import re
+from typing import Any
+
+from oncelog.core import command as c
+from oncelog.core import outcome as o
+from oncelog.core.rows import TopicConfig
+from oncelog.testing.model_memory import FOREVER, MS, Thing, offsets_of
+from oncelog.testing.model_stage import StageModel
+
+
+class Model(StageModel):
+    """One log. Each method named after a command takes the command and returns the answer."""
+
+    def run(self, command: c.Command, now_ns: int) -> o.Outcome:
+        """The answer to a command. The caller sees to it that time does not run back past an entry."""
+        self.now = now_ns
+        name = re.sub("(?<!^)(?=[A-Z])", "_", type(command).__name__).lower()
+        answer: o.Outcome = getattr(self, name)(command)
+        return answer
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, command: c.CreateTopic) -> o.Outcome:
+        """A new topic, or agreement."""
+        topic = self.topics.get(command.name)
+        if topic is not None:
+            if topic["config"] != command.config:
+                return o.TopicExists(command.name, "it has other settings")
+            if len(topic["streams"]) != command.partitions:
+                return o.TopicExists(command.name, f"it has {len(topic['streams'])} partitions")
+            return o.TopicDone(topic["id"], list(topic["streams"]), False)
+        topic_id = self.take_id()
+        streams = [self.new_stream(command.config) for _ in range(command.partitions)]
+        self.topics[command.name] = {"id": topic_id, "streams": streams, "config": command.config}
+        return o.TopicDone(topic_id, list(streams), True)
+
+    def new_stream(self, config: TopicConfig) -> int:
+        """An empty stream."""
+        stream_id = self.take_id()
+        self.streams[stream_id] = {
+            "id": stream_id,
+            "config": config,
+            "records": [],
+            "floor": 0,
+            "closed": False,
+            "deleted": None,
+            "order_key": "",
+        }
+        return stream_id
+
+    def add_partitions(self, command: c.AddPartitions) -> o.Outcome:
+        """Only grows; the machine never asks for fewer."""
+        topic = self.topics.get(command.name)
+        if topic is None:
+            return o.TopicMissing(command.name)
+        before = len(topic["streams"])
+        while len(topic["streams"]) < command.partitions:
+            topic["streams"].append(self.new_stream(topic["config"]))
+        return o.TopicDone(topic["id"], list(topic["streams"]), len(topic["streams"]) > before)
+
+    def delete_topic(self, command: c.DeleteTopic) -> o.Outcome:
+        """The name goes at once; what was written to it is still remembered."""
+        topic = self.topics.pop(command.name, None)
+        if topic is None:
+            return o.TopicMissing(command.name)
+        for stream_id in topic["streams"]:
+            self.streams[stream_id]["deleted"] = self.now
+            self.streams[stream_id]["closed"] = True
+        return o.TopicDone(topic["id"], list(topic["streams"]), True)
+
+    def close_stream(self, command: c.CloseStream) -> o.Outcome:
+        """Closing twice succeeds; a claim is used up."""
+        stream = self.stream(command.topic, command.partition)
+        if stream is None:
+            return o.TopicMissing(command.topic, command.partition)
+        was_closed = stream["closed"]
+        changed = not was_closed
+        if command.claim is not None:
+            verdict, numbers = self.judge(stream["id"], command.claim)
+            if verdict == "accept":
+                tail = len(stream["records"])
+                self.claim(stream["id"], command.claim, [stream["id"], tail, tail])
+                changed = True
+            elif verdict == "duplicate":
+                changed = False
+            elif not was_closed:
+                assert isinstance(numbers, o.Refusal)
+                return numbers
+            else:
+                changed = False
+        stream["closed"] = was_closed or changed
+        return self.stands(stream, changed)
+
+    def trim(self, command: c.Trim) -> o.Outcome:
+        """Raise the floor, over holes."""
+        stream = self.stream(command.topic, command.partition)
+        if stream is None:
+            return o.TopicMissing(command.topic, command.partition)
+        if command.floor > self.stable(stream):
+            return o.OffsetAhead(stream["id"], command.floor, self.stable(stream))
+        if command.floor <= stream["floor"]:
+            return self.stands(stream, False)
+        pinned = [
+            (row["frontier"], name)
+            for (name, id_), row in self.cursors.items()
+            if id_ == stream["id"] and row["pinned"]
+        ]
+        if pinned and not command.force:
+            frontier, name = min(pinned)
+            frontier = self.past_holes(stream, max(frontier, stream["floor"]))
+            if frontier < command.floor:
+                return o.CursorPinned(name, frontier, command.floor)
+        stream["floor"] = self.past_holes(stream, command.floor)
+        for record in stream["records"][: stream["floor"]]:
+            record.setdefault("removed", self.now)
+        return self.stands(stream, True)
+
+    def delete_records(self, command: c.DeleteRecords) -> o.Outcome:
+        """Single records become holes."""
+        stream = self.stream(command.topic, command.partition)
+        if stream is None:
+            return o.TopicMissing(command.topic, command.partition)
+        if command.ranges[-1] > self.stable(stream):
+            return o.OffsetAhead(stream["id"], command.ranges[-1], self.stable(stream))
+        if command.ranges[0] < stream["floor"]:
+            return o.OffsetGone(stream["id"], command.ranges[0], stream["floor"])
+        changed = False
+        for offset in offsets_of(command.ranges):
+            record = stream["records"][offset]
+            if record["status"] == "committed":
+                record["status"] = "deleted"
+                changed = True
+        return self.stands(stream, changed)
+
+    def stands(self, stream: Thing, changed: bool) -> o.StreamDone:
+        """Where a stream stands."""
+        tail = len(stream["records"])
+        return o.StreamDone(stream["id"], stream["floor"], self.stable(stream), tail, stream["closed"], changed)
+
+    def get_stream(self, command: c.GetStream) -> o.Outcome:
+        """Where a stream stands."""
+        stream = self.stream(command.topic, command.partition)
+        return o.TopicMissing(command.topic, command.partition) if stream is None else self.stands(stream, False)
+
+    # --- appends -----------------------------------------------------------------------------------------------------
+
+    def append(self, command: c.Append) -> o.Outcome:
+        """Duplicates, then the stream, then the sequence, then the txn."""
+        stream = self.stream(command.topic, command.partition)
+        if stream is None:
+            return o.TopicMissing(command.topic, command.partition)
+        if command.txn_id and (command.message_id or command.order_key or command.close):
+            return o.ClaimInvalid("a write inside a txn carries no message id, no order key and closes nothing")
+        if command.message_id:
+            known = self.known_id(stream, command.message_id)
+            if known is not None:
+                return self.append_known(stream, command, known)
+        verdict, numbers = unclaimed()
+        if command.claim is not None:
+            verdict, numbers = self.judge(stream["id"], command.claim)
+            if verdict == "duplicate":
+                return self.duplicate_by_sequence(stream, numbers)
+        tail = len(stream["records"])
+        if stream["closed"]:
+            return o.StreamClosedRefusal(stream["id"], tail)
+        if 0 <= command.expected_tail != tail:
+            return o.TailMismatch(stream["id"], command.expected_tail, tail)
+        if command.order_key and command.order_key <= stream["order_key"]:
+            return o.OrderKeyNotRising(stream["order_key"], command.order_key)
+        if verdict == "refuse":
+            assert isinstance(numbers, o.Refusal)
+            return numbers
+        refusal = self.txn_refuses(stream, command)
+        if refusal is not None:
+            return refusal
+        first, next_ = self.add_records(stream, command.count, command.txn_id)
+        epoch = sequence = -1
+        if command.claim is not None:
+            self.claim(stream["id"], command.claim, [stream["id"], first, next_])
+            epoch, sequence = command.claim.epoch, command.claim.last
+        if command.message_id:
+            self.remember_id(stream, command.message_id, command.digest, first, command.count)
+        stream["order_key"] = command.order_key or stream["order_key"]
+        stream["closed"] = command.close
+        return o.Confirmed(stream["id"], first, next_, self.now, False, False, epoch, sequence, command.close)
+
+    def append_known(self, stream: Thing, command: c.Append, known: Thing) -> o.Outcome:
+        """The id is known: the first outcome, and the sequence is used up."""
+        if known["digest"] != command.digest:
+            return o.IdConflict(known["stream"], known["first"], known["digest"], command.digest)
+        answer = self.duplicate_by_id(known)
+        self.use_id(stream, known)
+        if command.claim is not None:
+            verdict, numbers = self.judge(stream["id"], command.claim)
+            if verdict == "accept":
+                self.claim(stream["id"], command.claim, [known["stream"], answer.first, answer.next])
+                answer.epoch, answer.sequence = command.claim.epoch, command.claim.last
+            elif verdict == "duplicate":
+                answer.epoch, answer.sequence = numbers["epoch"], numbers["last"]
+        return answer
+
+    def duplicate_by_id(self, known: Thing) -> o.Confirmed:
+        """The first outcome of an id, and whether its record is gone."""
+        stream = self.streams[known["stream"]]
+        first, next_ = known["first"], known["first"] + known["count"]
+        closed = stream["closed"] and next_ == len(stream["records"])
+        return o.Confirmed(known["stream"], first, next_, known["ms"] * MS, True, self.is_gone(known), closed=closed)
+
+    def duplicate_by_sequence(self, stream: Thing, numbers: Thing) -> o.Confirmed:
+        """The first outcome of a sequence."""
+        stream_id, first, next_ = numbers["place"]
+        here = stream_id == stream["id"]
+        gone = here and 0 <= first < stream["floor"]
+        closed = here and stream["closed"] and next_ == len(stream["records"])
+        return o.Confirmed(stream_id, first, next_, 0, True, gone, numbers["epoch"], numbers["last"], closed)
+
+    def append_each(self, command: c.AppendEach) -> o.Outcome:
+        """As if each record came alone, but at one instant."""
+        stream = self.stream(command.topic, command.partition)
+        if stream is None:
+            return o.TopicMissing(command.topic, command.partition)
+        answers: list[o.Confirmed | o.Refusal] = []
+        for record in command.records:
+            digest = self.digest(record.value or b"")
+            known = self.known_id(stream, record.message_id) if record.message_id else None
+            if known is not None:
+                if known["digest"] != digest:
+                    answers.append(o.IdConflict(known["stream"], known["first"], known["digest"], digest))
+                    continue
+                answer = self.duplicate_by_id(known)
+                answer.time_ns = self.now if known.get("time") == self.now else answer.time_ns
+                answers.append(answer)
+                known["used later"] = self.is_gone(known)
+            elif stream["closed"]:
+                answers.append(o.StreamClosedRefusal(stream["id"], len(stream["records"])))
+            else:
+                first, next_ = self.add_records(stream, 1, "")
+                answers.append(o.Confirmed(stream["id"], first, next_, self.now))
+                if record.message_id:
+                    self.remember_id(stream, record.message_id, digest, first, 1)
+        for known in self.ids.values():
+            if known.pop("used later", False):
+                self.use_id(stream, known)
+        return o.EachConfirmed(answers)
+
+    def get_receipt(self, command: c.GetReceipt) -> o.Outcome:
+        """What became of an id."""
+        stream = self.stream(command.topic, command.partition)
+        if stream is None:
+            return o.TopicMissing(command.topic, command.partition)
+        known = self.known_id(stream, command.message_id)
+        if known is None:
+            return o.NotFound("message id")
+        first = known["first"]
+        next_ = first + known["count"]
+        return o.ReceiptFound(known["stream"], first, next_, known["digest"], known["ms"], self.is_gone(known))
+
+    def get_producer(self, command: c.GetProducer) -> o.Outcome:
+        """Where a producer stands."""
+        stream = self.stream(command.topic, command.partition) if command.topic else None
+        if command.topic and stream is None:
+            return o.TopicMissing(command.topic, command.partition)
+        row = self.known_producer(0 if stream is None else stream["id"], command.name)
+        if row is None:
+            return o.NotFound("producer")
+        place = row["history"][-1]["place"] if row["history"] else []
+        first, next_ = place[1:3] if len(place) == 3 else (-1, -1)
+        last = row["history"][-1]["last"] if row["history"] else -1
+        return o.ProducerFound(row["epoch"], last, first, next_, row["used"])
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    def commit(self, command: c.Commit) -> o.Outcome:
+        """All of it, or none."""
+        contents = [append.digest for append in command.appends]
+        content = (
+            [(append.topic, append.partition, append.count, append.digest) for append in command.appends],
+            [
+                (move.name, move.topic, move.partition, move.frontier, move.metadata, move.pinned)
+                for move in command.cursors
+            ],
+        )
+        verdict, numbers = unclaimed()
+        if command.claim is not None:
+            verdict, numbers = self.judge(0, command.claim, content)
+        known = self.known_commit(command)
+        if known is not None:
+            if known["content"] != content:
+                return o.ClaimConflict(command.commit_id, list(known["outcome"]), b"", b"")
+            self.use_commit(known)
+            return self.commit_again(command, verdict, known["outcome"], content)
+        if verdict == "duplicate":
+            return o.CommitConfirmed(list(numbers["place"]), True, numbers["epoch"], numbers["last"])
+        streams: list[Thing] = []
+        for append in command.appends:
+            stream = self.stream(append.topic, append.partition)
+            if stream is None:
+                return o.TopicMissing(append.topic, append.partition)
+            streams.append(stream)
+        refusal, ids = self.commit_ids(command, streams)
+        if refusal is not None:
+            return refusal
+        if ids:
+            outcome = [n for known in ids for n in (known["stream"], known["first"], known["first"] + known["count"])]
+            for append_stream, known in zip(streams, ids, strict=True):
+                self.use_id(append_stream, known)
+            self.remember_commit(command, outcome, content)
+            return self.commit_again(command, verdict, outcome, content)
+        if verdict == "refuse":
+            assert isinstance(numbers, o.Refusal)
+            return numbers
+        refusal = self.commit_refused(command, streams)
+        if refusal is not None:
+            return refusal
+        return self.commit_now(command, streams, contents, content)
+
+    def commit_again(self, command: c.Commit, verdict: str, outcome: list[int], content: object) -> o.CommitConfirmed:
+        """The first outcome; a new sequence is used up."""
+        epoch = sequence = -1
+        if command.claim is not None and verdict == "accept":
+            self.claim(0, command.claim, outcome, content)
+            epoch, sequence = command.claim.epoch, command.claim.last
+        return o.CommitConfirmed(list(outcome), True, epoch, sequence)
+
+    def commit_ids(self, command: c.Commit, streams: list[Thing]) -> tuple[o.Refusal | None, list[Thing]]:
+        """(why the ids forbid the commit, what is known if all of them are)."""
+        found: list[Thing] = []
+        seen: list[object] = []
+        for append, stream in zip(command.appends, streams, strict=True):
+            if not append.message_id:
+                continue
+            key = self.id_key(stream, append.message_id)
+            if key in seen:
+                return o.ClaimInvalid("one message id stands twice in one commit"), []
+            seen.append(key)
+            known = self.known_id(stream, append.message_id)
+            if known is not None:
+                if known["digest"] != append.digest:
+                    return o.IdConflict(known["stream"], known["first"], known["digest"], append.digest), []
+                found.append(known)
+        if found and len(found) < len(command.appends):
+            rest = len(command.appends) - len(found)
+            return o.PartlyDuplicate(len(found), rest, found[0]["stream"], found[0]["first"]), []
+        return None, found
+
+    def commit_refused(self, command: c.Commit, streams: list[Thing]) -> o.Refusal | None:
+        """Closed streams, conditions, cursors."""
+        for stream in streams:
+            if stream["closed"]:
+                return o.StreamClosedRefusal(stream["id"], len(stream["records"]))
+        for number, condition in enumerate(command.conditions):
+            refusal = self.condition_fails(number, condition)
+            if refusal is not None:
+                return refusal
+        added: dict[int, int] = {}
+        for append, stream in zip(command.appends, streams, strict=True):
+            added[stream["id"]] = added.get(stream["id"], 0) + append.count
+        for move in command.cursors:
+            refusal = self.move_refused(move, added)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def commit_now(self, command: c.Commit, streams: list[Thing], digests: list[bytes], content: object) -> o.Outcome:
+        """Everything is checked: make it true."""
+        outcome: list[int] = []
+        for append, stream, digest in zip(command.appends, streams, digests, strict=True):
+            first, next_ = self.add_records(stream, append.count, "")
+            outcome += [stream["id"], first, next_]
+            if append.message_id:
+                self.remember_id(stream, append.message_id, digest, first, append.count)
+        for move in command.cursors:
+            self.set_cursor(move.name, move.topic, move.partition, move.frontier, move.metadata, move.pinned)
+        self.remember_commit(command, outcome, content)
+        epoch = sequence = -1
+        if command.claim is not None:
+            self.claim(0, command.claim, outcome, content)
+            epoch, sequence = command.claim.epoch, command.claim.last
+        return o.CommitConfirmed(outcome, False, epoch, sequence)
+
+    def condition_fails(self, number: int, condition: c.Condition) -> o.Refusal | None:
+        """Compare with what is there before the commit."""
+        if isinstance(condition, c.ExpectNew):
+            topic = self.topics.get(condition.topic, {"streams": []})
+            written = any(self.streams[stream_id]["records"] for stream_id in topic["streams"])
+            return o.ConditionFailed(condition.kind, number, "new", "written") if written else None
+        stream = self.stream(condition.topic, condition.partition)
+        if stream is None:
+            return o.TopicMissing(condition.topic, condition.partition)
+        if isinstance(condition, c.ExpectTail):
+            expected, actual = condition.tail, len(stream["records"])
+        elif isinstance(condition, c.ExpectId):
+            expected, actual = condition.present, self.known_id(stream, condition.message_id) is not None
+        elif isinstance(condition, c.ExpectEpoch):
+            row = self.known_producer(stream["id"], condition.producer)
+            expected, actual = condition.epoch, -1 if row is None else row["epoch"]
+        else:
+            stored = self.cursors.get((condition.name, stream["id"]), {"frontier": 0})["frontier"]
+            actual = self.past_holes(stream, max(stored, stream["floor"]))
+            expected = condition.frontier
+            if stored <= expected <= actual:
+                return None
+        return None if expected == actual else o.ConditionFailed(condition.kind, number, str(expected), str(actual))
+
+    def known_commit(self, command: c.Commit) -> Thing | None:
+        """What is remembered of a commit id."""
+        known = self.commits.get((command.scope, command.commit_id)) if command.commit_id else None
+        if known is None or known["floor"] == FOREVER:
+            return known
+        removed = self.removed(known["outcome"])
+        if removed is None or self.now - max(removed, known["used"]) < known["floor"] * MS:
+            return known
+        return None
+
+    def use_commit(self, known: Thing) -> None:
+        """Once its records are gone, every use starts its memory anew."""
+        if self.removed(known["outcome"]) is not None and known["floor"] != FOREVER:
+            known["used"] = self.now
+
+    def remember_commit(self, command: c.Commit, outcome: list[int], content: object) -> None:
+        """Keep the commit id as long as the most careful stream asks."""
+        if command.commit_id:
+            floor = self.floor_of(outcome)
+            row = {"content": content, "outcome": list(outcome), "used": self.now, "floor": floor}
+            self.commits[(command.scope, command.commit_id)] = row
+
+
+def unclaimed() -> tuple[str, Any]:
+    """What a command without a claim starts from: nothing against it."""
+    return "accept", None

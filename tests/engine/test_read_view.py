@@ -1,0 +1,131 @@
+"""The first door: a group's changes appear at once, when it is durable, and dropping what the index has changes nothing."""
+
+from oncelog.core import batch as codec
+from oncelog.core.command import (
+    AddPartitions,
+    Append,
+    Commit,
+    CommitAppend,
+    CreateTopic,
+    DeleteRecords,
+    DeleteTopic,
+    GetTopic,
+)
+from oncelog.core.outcome import TopicFound
+from oncelog.testing.sim_engine import SimEngine, WatchedDisk
+from tests.crash.sim_explorer import nothing_cached
+
+
+def engine_with(*topics: str) -> SimEngine:
+    engine = SimEngine(WatchedDisk())
+    for topic in topics:
+        engine.execute(CreateTopic(topic))
+    return engine
+
+
+def append(topic: str, *values: bytes) -> Append:
+    return Append(topic, 0, codec.encode_values(values, 1), len(values))
+
+
+def tails(engine: SimEngine) -> dict[str, int]:
+    return {topic: content.tail for (topic, _), content in engine.contents().items()}
+
+
+def test_a_group_is_revealed_whole_and_only_when_it_is_durable() -> None:
+    engine = engine_with("a", "b")
+    appends = [CommitAppend(topic, 0, codec.encode_values([b"x"], 1), 1) for topic in "ab"]
+    engine.submit(Commit(appends))
+    engine.submit(CreateTopic("c"))
+    before = {"a": 0, "b": 0}
+    assert tails(engine) == before
+    engine.seal()
+    assert tails(engine) == before
+    engine.write()
+    assert tails(engine) == before
+    engine.written()
+    assert tails(engine) == {"a": 1, "b": 1, "c": 0}
+
+
+def test_entries_that_arrive_while_a_group_is_in_flight_are_not_revealed_with_it() -> None:
+    engine = engine_with("a")
+    engine.submit(append("a", b"first"))
+    engine.seal()
+    engine.submit(append("a", b"second"))
+    engine.submit(DeleteTopic("a"))
+    engine.write()
+    engine.written()
+    assert engine.contents()["a", 0].records == ((0, b"first"),)
+    engine.flush()
+    assert engine.contents() == {}
+
+
+def test_rows_that_the_index_has_are_dropped_and_read_the_same_from_there() -> None:
+    with nothing_cached():
+        engine = engine_with("a", "b")
+        engine.execute(append("a", b"0", b"1", b"2"))
+        engine.execute(DeleteRecords("a", 0, [1, 2]))
+        contents = engine.contents()
+        assert engine.view.streams
+        assert engine.view.holes
+        engine.checkpoint()
+        assert (engine.view.streams, engine.view.topics, engine.view.holes) == ({}, {}, {})
+        assert engine.contents() == contents
+        engine.execute(append("b", b"newer"))
+        assert set(engine.view.streams) == {engine.view.topic("b").stream_ids[0]}  # type: ignore[union-attr]
+
+
+def test_a_row_changed_while_the_index_was_being_built_stays() -> None:
+    engine = engine_with("a")
+    engine.builds_at_once = False
+    engine.checkpoint()
+    engine.execute(append("a", b"newer than the checkpoint"))
+    engine.build()
+    assert engine.contents()["a", 0].tail == 1
+
+
+def test_a_deleted_topic_is_not_found_though_the_index_still_has_it() -> None:
+    engine = engine_with("a")
+    engine.checkpoint()
+    topic = engine.view.topic("a")
+    assert topic is not None
+    engine.execute(DeleteTopic("a"))
+    assert engine.view.topic("a") is None
+    assert engine.view.stream(topic.stream_ids[0]) is None
+    engine.checkpoint()
+    assert engine.view.topic("a") is None
+    assert engine.view.stream(topic.stream_ids[0]) is None
+
+
+def test_first_live_steps_over_holes_also_across_chunks_and_stops_at_stable() -> None:
+    engine = engine_with("a")
+    engine.execute(Append("a", 0, codec.encode_values([b"x"] * 4100, 1), 4100))
+    engine.execute(DeleteRecords("a", 0, [10, 20, 20, 4098]))
+    topic = engine.view.topic("a")
+    assert topic is not None
+    stream = engine.view.stream(topic.stream_ids[0])
+    assert stream is not None
+    first_live = engine.view.first_live
+    assert [first_live(stream, offset) for offset in (9, 10, 19, 4096, 4098)] == [9, 4098, 4098, 4098, 4098]
+    engine.execute(DeleteRecords("a", 0, [4098, 4100]))
+    stream = engine.view.stream(topic.stream_ids[0])
+    assert stream is not None
+    assert engine.view.first_live(stream, 10) == 4100
+
+
+def test_what_waits_at_the_gate_does_not_change_there() -> None:
+    """A query is decided, and its answer waits for its group; entries of the next group must not show in it."""
+    engine = engine_with("a")
+    engine.submit(append("a", b"x"))
+    pending = engine.submit(GetTopic("a"))
+    engine.seal()
+    engine.submit(AddPartitions("a", 3))
+    topic_in_view = engine.view.topic("a")
+    assert topic_in_view is not None
+    assert len(topic_in_view.stream_ids) == 1
+    engine.write()
+    engine.written()
+    engine.answer()
+    assert isinstance(pending.outcome, TopicFound)
+    assert len(pending.outcome.topic.stream_ids) == 1
+    engine.flush()
+    assert len(engine.contents()) == 3
