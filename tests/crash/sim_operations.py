@@ -365,5 +365,3 @@ def places_of(outcome: Outcome) -> list[int]:
             return [outcome.producer_id, outcome.epoch]
         case _:
             return []
-
-

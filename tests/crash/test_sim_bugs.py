@@ -17,12 +17,12 @@ from oncelog.core.entry import Entry
 from oncelog.core.outcome import Outcome
 from oncelog.core.rows import Stream
 from oncelog.core.state import State
-from oncelog.engine import read_view, reader
+from oncelog.engine import read_view
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
 from oncelog.engine.generations import Generations
 from oncelog.engine.read_view import StreamView, view_of
 from oncelog.errors import OncelogError
-from oncelog.storage import frame, journal, recovery, replay, segment
+from oncelog.storage import entry_codec, frame, journal, recovery, replay, segment
 from oncelog.storage.index.places import Places
 from oncelog.testing.sim_disk import SimDisk, SimFile
 from tests.crash import test_sim_crash as crash
@@ -144,7 +144,7 @@ def _torn_frames_stand(data: Any, identity_crc: int) -> frame.Frame | None:
 
 @contextmanager
 def _last_entry_of_a_group_skipped() -> Iterator[None]:
-    decode = replay.decode_group
+    decode = entry_codec.decode_group
 
     def decode_group(payload: bytes) -> Any:
         entries = list(decode(payload))
@@ -187,12 +187,12 @@ BUGS = (
     Bug("last entry of a group not replayed", _last_entry_of_a_group_skipped, explore("trim", "trim", together=True)),
     Bug(
         "last group not written again by recovery",
-        lambda: mock.patch.object(recovery, "write_all", lambda file, buffers, position: None),
+        lambda: mock.patch.object(recovery, "write_all", return_value=None),
         crash.test_fdatasync_failed_restart_power_cut,
     ),
     Bug(
         "link to the previous header unchecked",
-        lambda: mock.patch.object(recovery.Place, "_links", lambda place, found: True),
+        lambda: mock.patch.object(recovery.Place, "_links", return_value=True),
         crash.test_a_write_that_the_device_lost_is_found_by_the_chain_of_headers,
     ),
     Bug(
@@ -200,7 +200,11 @@ BUGS = (
         lambda: mock.patch.object(segment, "unpack_frame", _torn_frames_stand),
         explore("commit over three", "append each", together=True),
     ),
-    Bug("generation dropped before it is indexed", _built_before_it_is, explore("append by id", "checkpoint left behind", "trim")),
+    Bug(
+        "generation dropped before it is indexed",
+        _built_before_it_is,
+        explore("append by id", "checkpoint left behind", "trim"),
+    ),
     Bug("sealed ids dropped", _ids_dropped_when_sealed, explore("append by id", "checkpoint left behind", "trim")),
     Bug(
         "places dropped that the index does not have",
@@ -214,12 +218,12 @@ BUGS = (
     ),
     Bug(
         "batches served without their checksum",
-        lambda: mock.patch.object(reader.codec, "check_crc", lambda batch: True),
+        lambda: mock.patch("oncelog.engine.reader.codec.check_crc", return_value=True),
         crash.test_a_flipped_byte_in_any_sector_is_found_or_changes_nothing,
     ),
     Bug(
         "a journal that failed goes on",
-        lambda: mock.patch.object(journal.Journal, "_refuse_if_poisoned", lambda self: None),
+        lambda: mock.patch.object(journal.Journal, "_refuse_if_poisoned", return_value=None),
         crash.test_fdatasync_failed_restart_power_cut,
     ),
 )

@@ -1,5 +1,6 @@
-"""The first door: a group's changes appear at once, when it is durable, and dropping what the index has changes nothing."""
+"""The first door: a group's changes appear at once, when it is durable; dropping what the index has changes nothing."""
 
+from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import (
     AddPartitions,
@@ -16,8 +17,8 @@ from oncelog.testing.sim_engine import SimEngine, WatchedDisk
 from tests.crash.sim_explorer import nothing_cached
 
 
-def engine_with(*topics: str) -> SimEngine:
-    engine = SimEngine(WatchedDisk())
+def engine_with(*topics: str, segment_bytes: int = limits.SEGMENT_BYTES_MIN) -> SimEngine:
+    engine = SimEngine(WatchedDisk(), segment_bytes=segment_bytes)
     for topic in topics:
         engine.execute(CreateTopic(topic))
     return engine
@@ -97,7 +98,7 @@ def test_a_deleted_topic_is_not_found_though_the_index_still_has_it() -> None:
 
 
 def test_first_live_steps_over_holes_also_across_chunks_and_stops_at_stable() -> None:
-    engine = engine_with("a")
+    engine = engine_with("a", segment_bytes=limits.MIB)
     engine.execute(Append("a", 0, codec.encode_values([b"x"] * 4100, 1), 4100))
     engine.execute(DeleteRecords("a", 0, [10, 20, 20, 4098]))
     topic = engine.view.topic("a")

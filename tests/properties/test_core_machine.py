@@ -30,7 +30,7 @@ CONFIGS = {
 }
 CAUSES = {Cause.CONTROL: "control", Cause.ABORTED: "aborted", Cause.DELETED: "deleted"}
 
-topics = st.sampled_from(sorted(CONFIGS))
+topics = st.sampled_from(["a", "a", "a", "b", "y", "z"])  # most of it meets on one stream
 ids = st.sampled_from([b"", b"", b"m1", b"m2", b"m3"])
 values = st.sampled_from([b"x", b"x", b"x", b"y"])
 counts = st.integers(1, 3)
@@ -57,17 +57,24 @@ class CoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.log = CoreHarness()
         self.model = Model()
+        self.past: list[c.Command] = []
 
     def both(self, command: c.Command) -> o.Outcome:
         now_ns = max(self.log.now_ns, self.log.state.time_ns)
         ours = self.log.run(command)
         models = self.model.run(command, now_ns)
         assert same(ours, models), f"{command}\n  core:  {ours}\n  model: {models}"
+        if not type(command).__name__.startswith("Get"):
+            self.past.append(command)
         return ours
 
     def tail(self, topic: str) -> int:
         stream = self.model.stream(topic, 0)
         return 0 if stream is None else len(stream["records"])
+
+    def floor(self, topic: str) -> int:
+        stream = self.model.stream(topic, 0)
+        return 0 if stream is None else int(stream["floor"])
 
     def claim(self, stream_id: int, name: str, offset: int, epoch: int, mode: int, count: int) -> ProducerClaim:
         """A claim somewhere around the producer's next sequence."""
@@ -85,22 +92,32 @@ class CoreMachine(RuleBasedStateMachine):
         self.log.keep_loaded = keep
         for name, config in CONFIGS.items():
             self.both(c.CreateTopic(name, 1, config))
+            self.both(self.append_of(name, [b"x"] * 4))
 
-    @rule(topic=topics, partitions=st.integers(1, 2))
-    def create(self, topic: str, partitions: int) -> None:
-        self.both(c.CreateTopic(topic, partitions, CONFIGS[topic]))
+    @precondition(lambda self: len(self.model.topics) < len(CONFIGS))
+    @rule(partitions=st.integers(1, 2))
+    def create_again(self, partitions: int) -> None:
+        """A name that was deleted: nothing of the old stream may meet the new one."""
+        for name in CONFIGS:
+            self.both(c.CreateTopic(name, partitions, CONFIGS[name]))
 
+    @precondition(lambda self: self.tail("b") > 6)
     @rule(topic=topics)
     def grow(self, topic: str) -> None:
         here = self.model.topics.get(topic, {"streams": []})["streams"]
         self.both(c.AddPartitions(topic, min(len(here) + 1, 3)))
 
-    @precondition(lambda self: self.tail("a") > 6)
+    @rule(pick=st.integers(0, 7))
+    def retry(self, pick: int) -> None:
+        """The heart of it: what was asked before is asked again, word for word."""
+        self.both(self.past[-1 - pick % len(self.past)])
+
+    @precondition(lambda self: self.tail("a") > 12)
     @rule(topic=topics)
     def delete_topic(self, topic: str) -> None:
         self.both(c.DeleteTopic(topic))
 
-    @precondition(lambda self: self.tail("b") > 6)
+    @precondition(lambda self: self.tail("a") > 10)
     @rule(topic=topics, name=st.sampled_from(["", "http:p"]), offset=nearby)
     def close(self, topic: str, name: str, offset: int) -> None:
         stream = self.model.stream(topic, 0)
@@ -113,8 +130,9 @@ class CoreMachine(RuleBasedStateMachine):
     def trim(self, topic: str, back: int, force: bool) -> None:
         self.both(c.Trim(topic, 0, self.tail(topic) - back, force))
 
-    @rule(topic=topics, first=st.integers(0, 8), count=counts, more=seldom)
-    def delete_records(self, topic: str, first: int, count: int, more: bool) -> None:
+    @rule(topic=topics, after=st.integers(-1, 4), count=counts, more=seldom)
+    def delete_records(self, topic: str, after: int, count: int, more: bool) -> None:
+        first = max(0, self.floor(topic) + after)
         ranges = [first, first + count, *([first + count + 1, first + count + 2] if more else [])]
         self.both(c.DeleteRecords(topic, 0, ranges))
 
@@ -211,13 +229,16 @@ class CoreMachine(RuleBasedStateMachine):
         place = max(0, self.tail(topic) + shift)
         self.both(c.MoveCursors([c.CursorMove(name, topic, 0, place, "note", pinned)], uncommitted))
 
-    @rule(name=cursors, topic=topics, first=st.integers(0, 8), count=counts, gap=st.integers(0, 2), pinned=seldom)
-    def confirm(self, name: str, topic: str, first: int, count: int, gap: int, pinned: bool) -> None:
+    @rule(name=cursors, topic=topics, after=st.integers(0, 4), count=counts, gap=st.integers(0, 2), pinned=seldom)
+    def confirm(self, name: str, topic: str, after: int, count: int, gap: int, pinned: bool) -> None:
+        first = self.floor(topic) + after
         ranges = [first, first + count]
         if gap:
             ranges += [first + count + gap, first + count + gap + 1]
         self.both(c.ConfirmCursor(name, topic, 0, ranges, pinned))
+        self.both(c.GetCursor(name, topic, 0))
 
+    @precondition(lambda self: len(self.model.cursors) > 2)
     @rule(name=cursors, topic=topics)
     def delete_cursor(self, name: str, topic: str) -> None:
         self.both(c.DeleteCursor(name, topic, 0))
@@ -236,11 +257,16 @@ class CoreMachine(RuleBasedStateMachine):
         producer_id, epoch = self.holder(txn_id, off) if named and txn_id else (-1, -1)
         self.both(c.InitProducer(txn_id, timeout, producer_id, epoch))
 
+    @precondition(lambda self: self.model.txns)
     @rule(txn_id=txn_ids, names=st.lists(topics, min_size=1, max_size=2), off=off)
     def add_to_txn(self, txn_id: str, names: list[str], off: int) -> None:
         self.both(c.AddToTxn(txn_id, *self.holder(txn_id, off), [(name, 0) for name in names], ["g"]))
 
+    @precondition(lambda self: self.model.txns)
     @rule(txn_id=txn_ids, topic=topics, count=counts, offset=st.sampled_from([0, 0, 0, -1, 1]), off=off)
+    def late_write(self, txn_id: str, topic: str, count: int, offset: int, off: int) -> None:
+        self.write_in_txn(txn_id, topic, count, offset, off)
+
     def write_in_txn(self, txn_id: str, topic: str, count: int, offset: int, off: int) -> None:
         txn = self.model.txns.get(txn_id)
         stream = self.model.stream(topic, 0)
@@ -257,21 +283,34 @@ class CoreMachine(RuleBasedStateMachine):
         command.claim = self.claim(stream_id, f"kafka:{producer_id}", offset, beside, SequenceMode.RECORDS, count)
         self.both(command)
 
+    @rule(txn_id=txn_ids, topic=topics, count=counts)
+    def open_txn(self, txn_id: str, topic: str, count: int) -> None:
+        """The usual beginning, so that there is something open most of the time."""
+        if txn_id not in self.model.txns:
+            self.both(c.InitProducer(txn_id))
+        self.both(c.AddToTxn(txn_id, *self.holder(txn_id, 0), [(topic, 0)], ["g"]))
+        self.write_in_txn(txn_id, topic, count, 0, 0)
+
+    @precondition(lambda self: self.model.txns)
     @rule(txn_id=txn_ids, topic=topics, shift=st.integers(-2, 0), off=off, group=st.sampled_from(["g", "g", "h"]))
     def txn_cursors(self, txn_id: str, topic: str, shift: int, off: int, group: str) -> None:
         move = c.CursorMove("c", topic, 0, max(0, self.tail(topic) + shift), "in txn")
         self.both(c.TxnCursors(txn_id, *self.holder(txn_id, off), group, [move]))
 
+    @precondition(lambda self: self.model.txns)
     @rule(txn_id=txn_ids, commit=st.booleans(), off=off)
     def end_txn(self, txn_id: str, commit: bool, off: int) -> None:
         self.both(c.EndTxn(txn_id, *self.holder(txn_id, off), commit))
 
-    @rule(txn_id=txn_ids, fence=st.booleans(), markers=st.booleans())
-    def expire_txn(self, txn_id: str, fence: bool, markers: bool) -> None:
+    @precondition(lambda self: self.model.txns)
+    @rule(txn_id=txn_ids, fence=st.booleans(), markers=st.booleans(), wait=st.sampled_from([0, 5_000, 60_000]))
+    def expire_txn(self, txn_id: str, fence: bool, markers: bool, wait: int) -> None:
+        self.log.pass_ms(wait)
         self.both(c.ExpireTxn(txn_id, fence, markers))
 
     # --- stages ------------------------------------------------------------------------------------------------------
 
+    @precondition(lambda self: self.model.stages)
     @rule(name=applications)
     def open_application(self, name: str) -> None:
         self.both(c.OpenApplication(name))
@@ -281,6 +320,8 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(name=applications, stale=seldom, count=st.integers(0, 3))
     def open_stage(self, name: str, stale: bool, count: int) -> None:
+        if name not in self.model.applications:
+            self.both(c.OpenApplication(name))
         opened = self.both(c.OpenStage(name, self.fence(name) - stale, 6_000))
         if isinstance(opened, o.StageDone) and count:
             self.append_stage(opened.stage_id, 0, count)
@@ -292,10 +333,12 @@ class CoreMachine(RuleBasedStateMachine):
     def any_stage(self, pick: int) -> int:
         return sorted(self.model.stages)[pick % len(self.model.stages)] if self.model.stages else 1
 
+    @precondition(lambda self: self.model.stages)
     @rule(pick=st.integers(0, 5), at=st.integers(0, 4), count=counts)
     def append_more(self, pick: int, at: int, count: int) -> None:
         self.append_stage(self.any_stage(pick), at, count)
 
+    @precondition(lambda self: self.model.stages)
     @rule(
         name=applications,
         picks=st.lists(st.tuples(st.integers(0, 5), topics), max_size=2),
@@ -322,11 +365,13 @@ class CoreMachine(RuleBasedStateMachine):
             stage_id = self.any_stage(pick)
             stage = self.model.stages.get(stage_id, {"appends": []})
             count = sum(n for _, n, _ in stage["appends"]) + wrong
+            name = stage.get("application", name)
             items.append(c.PublishItem(stage_id, topic, 0, count))
         published = self.model.applications.get(name, {"batches": []})["batches"]
         number = max(0, (published[-1][1] if published else -1) + batch)
         self.both(c.Publish(items, name, self.fence(name), query, number, start, end, accept))
 
+    @precondition(lambda self: self.model.stages)
     @rule(pick=st.integers(0, 5), drop=seldom)
     def let_stages_go(self, pick: int, drop: bool) -> None:
         self.both(c.ExpireStages([*sorted(self.model.stages), 1]))
@@ -338,6 +383,15 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([0, 1, 999, 4_999, 5_000, 9_999, 10_000, 60_000, 8 * 24 * 3600 * 1000]))
     def pass_time(self, ms: int) -> None:
         self.log.pass_ms(ms)
+
+    @precondition(lambda self: self.model.ids or self.model.producers)
+    @rule(topic=topics, short=st.sampled_from([0, 0, 1]))
+    def outlive(self, topic: str, short: int) -> None:
+        """Remove what is there and wait until it is forgotten, or just not yet."""
+        stream = self.model.stream(topic, 0)
+        if stream is not None:
+            self.both(c.Trim(topic, 0, self.model.stable(stream), True))
+            self.log.pass_ms(10_000 - short)
 
     @rule(ms=st.integers(1, 5_000))
     def clock_runs_back(self, ms: int) -> None:

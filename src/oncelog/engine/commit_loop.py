@@ -19,7 +19,7 @@ from typing import Final
 from oncelog import limits
 from oncelog.core import needs
 from oncelog.core.apply import apply
-from oncelog.core.command import Append, Command
+from oncelog.core.command import Append, AppendEach, AppendStage, Command, Commit
 from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
 from oncelog.core.message_id import id_hash
@@ -249,11 +249,11 @@ class CommitLoop:
         self.groups_total += 1
         self.view.reveal(group.changes, group.last_entry)
 
-    def answer(self, group: Group) -> None:
-        """Tell everyone who waited for this group. After `written`, and after the next group has left: the disk works
+    def answer(self, group: Group, first: int = 0, next_: int | None = None) -> None:
+        """Tell everyone who waited for this group, or some of them. After `written`, and after the next group has left: the disk works
         while the answers are sent and bring in new commands."""
         assert group.last_entry <= self.view.entry_number
-        for reply, outcome in group.answers:
+        for reply, outcome in group.answers[first:next_]:
             reply(outcome)
 
     def take_waiting(self) -> None:
@@ -269,8 +269,16 @@ class CommitLoop:
 
 def _size_of(command: Command) -> int:
     """Roughly what a waiting command keeps in memory."""
-    batch = getattr(command, "batch", b"")
-    return limits.ENTRY_OVERHEAD_BYTES + (len(batch) if isinstance(batch, bytes) else 0)
+    match command:
+        case Append() | AppendStage():
+            size = len(command.batch)
+        case AppendEach():
+            size = sum(len(record.value or b"") + limits.ENTRY_OVERHEAD_BYTES for record in command.records)
+        case Commit():
+            size = sum(len(append.batch) + limits.ENTRY_OVERHEAD_BYTES for append in command.appends)
+        case _:
+            size = 0
+    return size + limits.ENTRY_OVERHEAD_BYTES
 
 
 def _joined(head: bytes, buffers: list[bytes]) -> list[bytes]:

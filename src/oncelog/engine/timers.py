@@ -1,11 +1,12 @@
 """Timers: what will fall due, and the commands that end it (P7). Knows when, not what: the core decides again.
 
-A heap of (due time, table, key). Nothing is ever taken out early: a txn that ended or a stage that was renewed is
-simply found not to be due, and stands in the heap a second time with its new time.
+What is due is asked of the core once: should it not be due after all, the entry that moved its deadline has set a new
+one here.
 """
 
 import heapq
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
 from oncelog import limits
 from oncelog.core.command import ExpireStages, ExpireTxn
@@ -15,6 +16,8 @@ from oncelog.core.txn import NS_PER_MS, Txn, TxnState
 
 Expiry = ExpireTxn | ExpireStages
 
+K = TypeVar("K", str, int)
+
 
 def txn_due_ns(txn: Txn) -> int:
     """When the txn times out if it is open, else when its id is forgotten."""
@@ -23,12 +26,51 @@ def txn_due_ns(txn: Txn) -> int:
     return txn.updated_ns + limits.TXN_ID_EXPIRY_MS * NS_PER_MS
 
 
-class Timers:
-    """Deadlines of txns and stages."""
+class Deadlines(Generic[K]):
+    """Keys and when each falls due; a deadline may be moved at any time. One heap item per key, unless it is moved
+    to an earlier time: an item that turns out to be early is put back at the key's present deadline."""
 
     def __init__(self) -> None:
-        self._txns: list[tuple[int, str]] = []
-        self._stages: list[tuple[int, int]] = []
+        self._due: dict[K, int] = {}
+        self._queued: dict[K, int] = {}
+        self._heap: list[tuple[int, K]] = []
+
+    def set(self, key: K, due_ns: int) -> None:
+        """Watch a key, or move its deadline."""
+        self._due[key] = due_ns
+        if due_ns < self._queued.get(key, due_ns + 1):
+            self._queued[key] = due_ns
+            heapq.heappush(self._heap, (due_ns, key))
+
+    def remove(self, key: K) -> None:
+        """Watch it no more."""
+        self._due.pop(key, None)
+
+    def take(self, now_ns: int) -> list[K]:
+        """The keys that are due, in the order of keys. They are no longer watched."""
+        taken: set[K] = set()
+        while self._heap and self._heap[0][0] <= now_ns:
+            queued_ns, key = heapq.heappop(self._heap)
+            if self._queued.get(key) == queued_ns:
+                del self._queued[key]
+            due_ns = self._due.get(key)
+            if due_ns is None:
+                continue
+            if due_ns <= now_ns:
+                del self._due[key]
+                taken.add(key)
+            else:
+                self.set(key, due_ns)
+        return sorted(taken)
+
+
+class Timers:
+    """Deadlines of open txns, of idle txn ids, and of stages."""
+
+    def __init__(self) -> None:
+        self._open_txns = Deadlines[str]()
+        self._idle_txns = Deadlines[str]()
+        self._stages = Deadlines[int]()
         self._ttl_ms: dict[int, int] = {}
         """Of every living stage: an append renews it."""
 
@@ -36,11 +78,11 @@ class Timers:
         """Watch a row that was there when the log was opened."""
         if table is Table.TXN:
             assert isinstance(row, Txn)
-            heapq.heappush(self._txns, (txn_due_ns(row), row.txn_id))
+            self._watch_txn(row)
         else:
             assert isinstance(row, Stage)
             self._ttl_ms[row.stage_id] = row.ttl_ms
-            heapq.heappush(self._stages, (row.expires_ns, row.stage_id))
+            self._stages.set(row.stage_id, row.expires_ns)
 
     def applied(self, entry: Entry) -> None:
         """Learn from an entry what will fall due."""
@@ -49,7 +91,10 @@ class Timers:
         for operation in entry.operations:
             match operation:
                 case TxnSet(txn=Txn() as txn):
-                    heapq.heappush(self._txns, (txn_due_ns(txn), txn.txn_id))
+                    self._watch_txn(txn)
+                case TxnSet():
+                    self._open_txns.remove(operation.txn_id)
+                    self._idle_txns.remove(operation.txn_id)
                 case StageOpened():
                     self._ttl_ms[operation.stage_id] = operation.ttl_ms
                     self._renew(operation.stage_id, entry.time_ns)
@@ -57,29 +102,29 @@ class Timers:
                     self._renew(operation.stage_id, entry.time_ns)
                 case StageDropped() | StagePublished():
                     self._ttl_ms.pop(operation.stage_id, None)
+                    self._stages.remove(operation.stage_id)
+
+    def _watch_txn(self, txn: Txn) -> None:
+        is_open = txn.state is TxnState.ONGOING
+        watching, other = (self._open_txns, self._idle_txns) if is_open else (self._idle_txns, self._open_txns)
+        watching.set(txn.txn_id, txn_due_ns(txn))
+        other.remove(txn.txn_id)
 
     def _renew(self, stage_id: int, time_ns: int) -> None:
-        heapq.heappush(self._stages, (time_ns + self._ttl_ms[stage_id] * NS_PER_MS, stage_id))
+        self._stages.set(stage_id, time_ns + self._ttl_ms[stage_id] * NS_PER_MS)
 
     def due(self, now_ns: int) -> Iterator[Expiry]:
         """Commands for everything whose time has come."""
-        txns: set[str] = set()
-        while self._txns and self._txns[0][0] <= now_ns:
-            txns.add(heapq.heappop(self._txns)[1])
-        for txn_id in sorted(txns):
+        for txn_id in self._open_txns.take(now_ns) + self._idle_txns.take(now_ns):
             yield ExpireTxn(txn_id)
-        stages: set[int] = set()
-        while self._stages and self._stages[0][0] <= now_ns:
-            stage_id = heapq.heappop(self._stages)[1]
-            if stage_id in self._ttl_ms:
-                stages.add(stage_id)
+        stages = self._stages.take(now_ns)
         if stages:
-            yield ExpireStages(sorted(stages))
+            yield ExpireStages(stages)
 
     def again(self, command: Expiry, now_ns: int) -> None:
         """The command could not be carried out (no room): it is due at the next check."""
         if isinstance(command, ExpireTxn):
-            heapq.heappush(self._txns, (now_ns, command.txn_id))
+            self._open_txns.set(command.txn_id, now_ns)
         else:
             for stage_id in command.stage_ids:
-                heapq.heappush(self._stages, (now_ns, stage_id))
+                self._stages.set(stage_id, now_ns)

@@ -27,6 +27,7 @@ from oncelog.engine.commit_loop import CommitLoop, Group, Reply
 from oncelog.engine.cut import take_cut
 from oncelog.engine.follow import Follow
 from oncelog.engine.generations import Generations
+from oncelog.engine.index_building import catch_up
 from oncelog.engine.read_view import StreamView
 from oncelog.engine.reader import Reader
 from oncelog.engine.store import Store, open_store
@@ -39,6 +40,7 @@ from oncelog.storage.index.places import LINK, Place, Places, split_rows
 from oncelog.storage.journal import JournalReader
 from oncelog.testing.sim_disk import CHANGING_CALLS, Choose, Fault, SimDisk, keep_all, lose_all
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 START_NS = 1_700_000_000_000_000_000
@@ -161,16 +163,18 @@ class Image(NamedTuple):
         """What to look at first; empty if they are equal."""
         if self.entry_number != other.entry_number or self.counters != other.counters:
             return f"counters {self.entry_number, *self.counters} and {other.entry_number, *other.counters}"
-        tables: tuple[tuple[str, dict[object, bytes], dict[object, bytes]], ...] = (
-            ("row", self.rows, other.rows),  # type: ignore[arg-type]
-            ("id", self.ids, other.ids),  # type: ignore[arg-type]
-            ("place", self.places, other.places),  # type: ignore[arg-type]
+        return (
+            _first_difference("row", self.rows, other.rows)
+            or _first_difference("id", self.ids, other.ids)
+            or _first_difference("place", self.places, other.places)
         )
-        for kind, mine, others in tables:
-            for key in mine.keys() | others.keys():
-                if mine.get(key) != others.get(key):
-                    return f"{kind} {key!r}: {mine.get(key)!r} and {others.get(key)!r}"
+
+
+def _first_difference(kind: str, mine: dict[K, bytes], others: dict[K, bytes]) -> str:
+    if mine == others:
         return ""
+    key = next(key for key in mine.keys() | others.keys() if mine.get(key) != others.get(key))
+    return f"{kind} {key!r}: {mine.get(key)!r} and {others.get(key)!r}"
 
 
 class PartitionContent(NamedTuple):
@@ -218,7 +222,8 @@ class SimEngine:
         self.prepare()
 
     def _catch_up(self, group: int) -> None:
-        self._new_builder().catch_up(group)
+        with _builder_process():
+            catch_up(self._new_builder(), group)
 
     def _new_builder(self) -> InlineBuilder:
         with _builder_process():

@@ -1,0 +1,183 @@
+"""Reads: plans from the view and the places, batches checked and without what is dead."""
+
+import pytest
+
+from oncelog import limits
+from oncelog.core import batch as codec
+from oncelog.core.command import (
+    AddToTxn,
+    Append,
+    AppendStage,
+    CreateTopic,
+    DeleteRecords,
+    EndTxn,
+    InitProducer,
+    OpenApplication,
+    OpenStage,
+    Publish,
+    PublishItem,
+    Trim,
+)
+from oncelog.core.message_id import content_digest
+from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal, StageDone, TxnDone
+from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.engine.read_view import StreamView
+from oncelog.engine.reader import ReadPlan
+from oncelog.errors import Corruption
+from oncelog.testing.sim_disk import SECTOR_BYTES
+from oncelog.testing.sim_engine import SimEngine, WatchedDisk
+from tests.crash.sim_explorer import nothing_cached
+
+
+def opened() -> SimEngine:
+    engine = SimEngine(WatchedDisk())
+    engine.execute(CreateTopic("a"))
+    return engine
+
+
+def append(engine: SimEngine, *values: bytes) -> None:
+    engine.execute(Append("a", 0, codec.encode_values(values, 1), len(values)))
+
+
+def stream_of(engine: SimEngine) -> StreamView:
+    topic = engine.view.topic("a")
+    assert topic is not None
+    stream = engine.view.stream(topic.stream_ids[0])
+    assert stream is not None
+    return stream
+
+
+def plan(engine: SimEngine, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False) -> ReadPlan:
+    found = engine.reader.plan(stream_of(engine), offset, bytes_max, uncommitted=uncommitted)
+    assert not isinstance(found, Refusal)
+    return found
+
+
+def values(engine: SimEngine, found: ReadPlan) -> list[tuple[int, bytes | None]]:
+    return [
+        (base_offset + delta, value)
+        for base_offset, batch in engine.reader.fetch(found)
+        for delta, _, _, value, _ in codec.decode(batch)
+    ]
+
+
+def test_a_read_takes_whole_batches_up_to_its_bytes_and_at_least_one() -> None:
+    engine = opened()
+    for number in range(5):
+        append(engine, b"%d" % number * 100)
+    one = plan(engine, 1, bytes_max=1)
+    assert (len(one.parts), one.next_offset) == (1, 2)
+    size = one.parts[0].length
+    two = plan(engine, 1, bytes_max=2 * size)
+    assert (len(two.parts), two.next_offset) == (2, 3)
+    assert plan(engine, 5).next_offset == 5
+
+
+def test_reads_below_the_floor_and_beyond_the_end_are_refused_with_the_numbers() -> None:
+    engine = opened()
+    append(engine, b"0", b"1", b"2")
+    engine.execute(Trim("a", 0, 2))
+    stream = stream_of(engine)
+    gone = engine.reader.plan(stream, 1, 100)
+    assert isinstance(gone, OffsetGone)
+    assert gone.floor == 2
+    ahead = engine.reader.plan(stream, 4, 100)
+    assert isinstance(ahead, OffsetAhead)
+    assert ahead.limit == 3
+
+
+def test_deleted_records_are_left_out_and_offsets_kept() -> None:
+    engine = opened()
+    append(engine, b"0", b"1", b"2", b"3")
+    append(engine, b"4", b"5")
+    append(engine, b"6")
+    engine.execute(DeleteRecords("a", 0, [1, 2, 2, 3, 4, 6]))
+    found = plan(engine, 0)
+    assert [part.dead for part in found.parts] == [((1, 3),), ()]
+    assert values(engine, found) == [(0, b"0"), (3, b"3"), (6, b"6")]
+    assert plan(engine, 4).next_offset == 7
+
+
+def open_txn(engine: SimEngine, value: bytes) -> TxnDone:
+    producer = engine.execute(InitProducer("t"))
+    assert isinstance(producer, TxnDone)
+    engine.execute(AddToTxn("t", producer.producer_id, producer.epoch, [("a", 0)]))
+    claim = ProducerClaim(f"kafka:{producer.producer_id}", producer.epoch, 0, 0, int(SequenceMode.RECORDS))
+    engine.execute(Append("a", 0, codec.encode_values([value], 1), 1, claim=claim, txn_id="t"))
+    return producer
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_read_committed_stops_at_an_open_txn_and_read_uncommitted_does_not(commit: bool) -> None:
+    engine = opened()
+    append(engine, b"before")
+    producer = open_txn(engine, b"open")
+    append(engine, b"behind")
+    found = plan(engine, 0)
+    assert values(engine, found) == [(0, b"before")]
+    assert found.next_offset == 1
+    assert isinstance(engine.reader.plan(stream_of(engine), 2, 100), OffsetAhead)
+    uncommitted = plan(engine, 0, uncommitted=True)
+    assert values(engine, uncommitted) == [(0, b"before"), (1, b"open"), (2, b"behind")]
+    engine.execute(EndTxn("t", producer.producer_id, producer.epoch, commit))
+    found = plan(engine, 0)
+    records = [(0, b"before"), (1, b"open"), (2, b"behind")]
+    assert values(engine, found) == (records if commit else [records[0], records[2]])
+    assert found.next_offset == 4, "the marker at the end is passed"
+
+
+def test_a_published_stage_is_read_through_its_link_also_from_the_middle_and_from_the_index() -> None:
+    with nothing_cached():
+        engine = opened()
+        append(engine, b"before")
+        engine.execute(OpenApplication("app"))
+        stage = engine.execute(OpenStage("app", 1))
+        assert isinstance(stage, StageDone)
+        for number in range(3):
+            value = b"staged %d" % number
+            engine.execute(
+                AppendStage(stage.stage_id, number, codec.encode_values([value], 1), 1, content_digest(value))
+            )
+        assert stream_of(engine).tail == 1, "a stage is invisible"
+        engine.execute(Publish([PublishItem(stage.stage_id, "a", 0, 3)], "app", 1, "q", 0))
+        append(engine, b"after")
+        expected = [(1, b"staged 0"), (2, b"staged 1"), (3, b"staged 2"), (4, b"after")]
+        for _ in range(2):
+            assert values(engine, plan(engine, 1)) == expected
+            assert values(engine, plan(engine, 3)) == expected[2:]
+            engine.checkpoint()
+
+
+def test_a_plan_sees_nothing_that_came_after_it() -> None:
+    engine = opened()
+    append(engine, b"0")
+    stream = stream_of(engine)
+    append(engine, b"1")
+    found = engine.reader.plan(stream, 0, limits.MIB)
+    assert isinstance(found, ReadPlan)
+    assert values(engine, found) == [(0, b"0")]
+    assert found.next_offset == 1
+
+
+def test_a_damaged_batch_is_named_and_never_served() -> None:
+    engine = opened()
+    append(engine, b"intact")
+    append(engine, b"x" * 2000)
+    engine.disk.flip("segment-000000000000", engine.journal._position - SECTOR_BYTES - 700, 1)
+    assert values(engine, plan(engine, 0, bytes_max=1)) == [(0, b"intact")]
+    with pytest.raises(Corruption) as raised:
+        engine.reader.fetch(plan(engine, 1))
+    assert "offset 1" in str(raised.value)
+    assert raised.value.position >= 0
+
+
+def test_more_batches_than_one_look_up_returns() -> None:
+    engine = opened()
+    for number in range(150):
+        engine.submit(Append("a", 0, codec.encode_values([b"%d" % number], 1), 1))
+    engine.flush()
+    expected = [(number, b"%d" % number) for number in range(150)]
+    assert values(engine, plan(engine, 0)) == expected
+    engine.checkpoint()
+    append(engine, b"150")
+    assert values(engine, plan(engine, 0)) == [*expected, (150, b"150")], "index first, then memory"

@@ -1,0 +1,173 @@
+"""P7: an abandoned txn or stage ends by itself, within its timeout and one look of the timer, also after a restart."""
+
+import pytest
+
+from oncelog import limits
+from oncelog.core import batch as codec
+from oncelog.core.command import (
+    AddToTxn,
+    Append,
+    AppendStage,
+    CreateTopic,
+    DropStages,
+    EndTxn,
+    ExpireStages,
+    ExpireTxn,
+    InitProducer,
+    OpenStage,
+)
+from oncelog.core.message_id import content_digest
+from oncelog.core.outcome import Refusal, StageDone, StageMissing, TxnDone
+from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.testing.sim_disk import lose_all
+from oncelog.testing.sim_engine import IndexAfterCrash, SimEngine, WatchedDisk
+
+TIMEOUT_MS = 10_000
+
+
+def opened() -> SimEngine:
+    engine = SimEngine(WatchedDisk())
+    engine.execute(CreateTopic("a"))
+    return engine
+
+
+def begin(engine: SimEngine) -> TxnDone:
+    producer = engine.execute(InitProducer("t", TIMEOUT_MS))
+    assert isinstance(producer, TxnDone)
+    engine.execute(AddToTxn("t", producer.producer_id, producer.epoch, [("a", 0)]))
+    claim = ProducerClaim(f"kafka:{producer.producer_id}", producer.epoch, 0, 0, int(SequenceMode.RECORDS))
+    engine.execute(Append("a", 0, codec.encode_values([b"open"], 1), 1, claim=claim, txn_id="t"))
+    assert held_back(engine)
+    return producer
+
+
+def held_back(engine: SimEngine) -> bool:
+    stream = engine.contents()["a", 0]
+    return stream.stable < stream.tail
+
+
+def open_stage(engine: SimEngine, ttl_ms: int = TIMEOUT_MS) -> int:
+    stage = engine.execute(OpenStage(ttl_ms=ttl_ms))
+    assert isinstance(stage, StageDone)
+    return stage.stage_id
+
+
+def append_stage(engine: SimEngine, stage_id: int, at: int) -> object:
+    batch = codec.encode_values([b"x"], 1)
+    return engine.execute(AppendStage(stage_id, at, batch, 1, content_digest(b"x%d" % at)))
+
+
+def stage_is_there(engine: SimEngine, stage_id: int) -> bool:
+    return (5, stage_id.to_bytes(8, "big")) in engine.image().rows
+
+
+@pytest.mark.parametrize("fate", [None, *IndexAfterCrash])
+def test_an_abandoned_txn_is_aborted_when_its_time_is_up(fate: IndexAfterCrash | None) -> None:
+    engine = opened()
+    producer = begin(engine)
+    engine.checkpoint()
+    if fate is not None:
+        engine = engine.crash(lose_all, fate)
+    engine.tick(TIMEOUT_MS - 1)
+    assert held_back(engine)
+    engine.tick(1)
+    assert not held_back(engine)
+    assert engine.contents()["a", 0].records == ()
+    late = engine.execute(EndTxn("t", producer.producer_id, producer.epoch, commit=True))
+    assert isinstance(late, Refusal), "the client that was too late is fenced"
+
+
+def test_a_txn_that_ended_in_time_is_left_alone() -> None:
+    engine = opened()
+    producer = begin(engine)
+    engine.execute(EndTxn("t", producer.producer_id, producer.epoch, commit=True))
+    entries = engine.commits.state.entry_number
+    engine.tick(TIMEOUT_MS)
+    assert engine.commits.state.entry_number == entries
+    assert engine.contents()["a", 0].records == ((0, b"open"),)
+
+
+def test_a_second_txn_of_the_same_id_gets_its_whole_time() -> None:
+    engine = opened()
+    producer = begin(engine)
+    engine.execute(EndTxn("t", producer.producer_id, producer.epoch, commit=True))
+    engine.tick(TIMEOUT_MS - 1)
+    begin(engine)
+    engine.tick(1)
+    assert held_back(engine)
+    engine.tick(TIMEOUT_MS - 1)
+    assert not held_back(engine)
+
+
+def test_an_idle_txn_id_is_forgotten_in_the_end() -> None:
+    engine = opened()
+    begin(engine)
+    engine.tick(TIMEOUT_MS)
+    engine.tick(limits.TXN_ID_EXPIRY_MS - 1)
+    assert engine.commits.state.txns["t"] is not None
+    engine.tick(1)
+    assert engine.commits.state.txns["t"] is None
+
+
+@pytest.mark.parametrize("fate", [None, *IndexAfterCrash])
+def test_a_stage_expires_and_every_append_renews_it(fate: IndexAfterCrash | None) -> None:
+    engine = opened()
+    stage_id = open_stage(engine)
+    engine.tick(TIMEOUT_MS - 1)
+    assert isinstance(append_stage(engine, stage_id, 0), StageDone)
+    if fate is not None:
+        engine = engine.crash(lose_all, fate)
+    engine.tick(TIMEOUT_MS - 1)
+    assert stage_is_there(engine, stage_id)
+    engine.tick(1)
+    assert not stage_is_there(engine, stage_id)
+    assert isinstance(append_stage(engine, stage_id, 1), StageMissing)
+
+
+def test_an_expired_stage_is_gone_before_a_timer_looks() -> None:
+    engine = opened()
+    stage_id = open_stage(engine)
+    engine.clock.advance_ms(TIMEOUT_MS)
+    assert isinstance(append_stage(engine, stage_id, 0), StageMissing)
+    assert stage_is_there(engine, stage_id)
+
+
+def test_dropped_stages_are_not_asked_for_again() -> None:
+    engine = opened()
+    stage_ids = [open_stage(engine) for _ in range(3)]
+    engine.execute(DropStages(stage_ids[:1]))
+    engine.clock.advance_ms(TIMEOUT_MS)
+    assert list(engine.store.timers.due(engine.clock())) == [ExpireStages(stage_ids[1:])]
+    assert list(engine.store.timers.due(engine.clock())) == []
+
+
+def test_what_could_not_be_carried_out_is_due_again() -> None:
+    engine = opened()
+    begin(engine)
+    stage_id = open_stage(engine)
+    engine.clock.advance_ms(TIMEOUT_MS)
+    timers, now_ns = engine.store.timers, engine.clock()
+    due = list(timers.due(now_ns))
+    assert due == [ExpireTxn("t"), ExpireStages([stage_id])]
+    for command in due:
+        timers.again(command, now_ns)
+    assert list(timers.due(now_ns)) == due
+
+
+def test_a_clock_that_goes_back_ends_nothing_early_and_loses_no_timer() -> None:
+    engine = opened()
+    begin(engine)
+    engine.tick(-3 * TIMEOUT_MS)
+    assert held_back(engine)
+    engine.tick(4 * TIMEOUT_MS)
+    assert not held_back(engine)
+
+
+def test_an_idle_journal_is_proven_once() -> None:
+    engine = opened()
+    group = engine.journal.durable_group
+    engine.tick()
+    proven = engine.journal.durable_group
+    assert proven > group
+    engine.tick()
+    assert engine.journal.durable_group == proven
