@@ -96,7 +96,7 @@ KAFKA_FENCE_EPOCH_MAX: Final = 32_767
 """The largest 16-bit epoch: kept free so that even a client at KAFKA_EPOCH_MAX can be fenced by one more bump."""
 
 PRODUCER_BATCHES_REMEMBERED: Final = 5
-"""Batches per producer whose offsets a retry can ask for: Kafka's window, the most an idempotent client has in flight."""
+"""Batches per producer whose offsets a retry can ask for: Kafka's window, the most such a client has in flight."""
 
 DEDUPE_FLOOR_MS_DEFAULT: Final = 7 * 24 * 3600 * 1000
 """Ids and producers outlive their record by this much: longer than a weekend outage plus its repair."""

@@ -1,7 +1,6 @@
 """Every call to the disk fails once, in every way it can, during every operation: the engine stops, and nothing that it
 had confirmed or shown is lost. A full disk is no failure: writes are refused, everything else goes on."""
 
-import os
 from typing import NamedTuple
 
 import pytest
@@ -28,7 +27,6 @@ from oncelog.testing.sim_engine import Contents, IndexAfterCrash, SimEngine, Wat
 from tests.crash.sim_explorer import FATES, Base, nothing_cached
 from tests.crash.sim_operations import OPERATIONS, Client, Operation, check_whole, run
 
-FULL = os.environ.get("ONCELOG_SIM_FULL") == "1"
 BASES = {"fresh": Base(), "near end": Base(near_end=True)}
 FAULTS = tuple(fault for fault in Fault if fault is not Fault.CRASH)
 

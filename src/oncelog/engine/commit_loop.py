@@ -250,8 +250,10 @@ class CommitLoop:
         self.view.reveal(group.changes, group.last_entry)
 
     def answer(self, group: Group, first: int = 0, next_: int | None = None) -> None:
-        """Tell everyone who waited for this group, or some of them. After `written`, and after the next group has left: the disk works
-        while the answers are sent and bring in new commands."""
+        """Tell everyone who waited for this group, or some of them.
+
+        After `written`, and best after the next group has left: the disk works while answers bring in new commands.
+        """
         assert group.last_entry <= self.view.entry_number
         for reply, outcome in group.answers[first:next_]:
             reply(outcome)

@@ -417,9 +417,18 @@ class JournalReader:
 def _groups(files: SegmentFiles, after: int | None, until: int) -> Iterator[tuple[int, bytes]]:
     if after is not None and after >= until:
         return
-    for found in walk(files, after, until=until):
+    frames = walk(files, after, until=until)
+    while True:
+        try:
+            found = next(frames, None)
+            if found is None:
+                return
+            payload = found.view.payload_at(found.position, found.frame)
+        except OSError as error:
+            raise _disk_error(error, "cannot read the journal") from error
+        # Outside of the `try`: what the caller does between two groups is not a fault of this disk.
         if found.frame.group != after:
-            yield found.frame.group, found.view.payload_at(found.position, found.frame)
+            yield found.frame.group, payload
 
 
 def _create(disk: Disk, segment_bytes: int, salt: int, unready: list[int]) -> None:
