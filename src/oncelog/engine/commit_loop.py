@@ -249,13 +249,13 @@ class CommitLoop:
         self.groups_total += 1
         self.view.reveal(group.changes, group.last_entry)
 
-    def answer(self, group: Group, first: int = 0, next_: int | None = None) -> None:
-        """Tell everyone who waited for this group, or some of them.
+    def answer(self, group: Group) -> None:
+        """Tell everyone who waited for this group.
 
         After `written`, and best after the next group has left: the disk works while answers bring in new commands.
         """
         assert group.last_entry <= self.view.entry_number
-        for reply, outcome in group.answers[first:next_]:
+        for reply, outcome in group.answers:
             reply(outcome)
 
     def take_waiting(self) -> None:

@@ -150,14 +150,7 @@ class Engine:
         commits.written(group)
         if commits.wants_write:
             self._flush()
-            commits.answer(group)
-        else:
-            # Nobody wrote meanwhile. If all were answered now, all would write at once again, and disk and processor
-            # would go on taking turns; two halves keep both busy.
-            half = len(group.answers) // 2
-            commits.answer(group, 0, half)
-            self._flush()
-            commits.answer(group, half)
+        commits.answer(group)
         self.follow.changed(group.changes.streams)
         self.generations.group_durable()
         self._take_waiting()

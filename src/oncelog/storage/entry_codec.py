@@ -41,6 +41,8 @@ FLAT: Final = 1
 COMPOUND: Final = 2
 
 _pack_flat: Final = _FLAT_HEADER.pack
+_FLAT_HEADER_BYTES: Final = _FLAT_HEADER.size
+_pack_epoch: Final = _EPOCH.pack
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode_claim: Final = msgspec.msgpack.Decoder(ProducerClaim).decode
 _DECODERS: Final[dict[int, Any]] = {
@@ -71,16 +73,30 @@ def encode_entry(entry: Entry) -> list[bytes]:
 
 
 def encode_flat(op: Appended) -> list[bytes]:
-    """An entry that is one append: nearly all traffic, so it is packed in one go."""
+    """An entry that is one append: nearly all traffic, so the usual shapes are packed in one go."""
     batch_bytes = len(op.batch)
-    if op.claim is None and not op.ids and not op.order_key and not op.txn_id:
-        op.batch_at = _FLAT_HEADER.size
-        size = _FLAT_HEADER.size - 4 + batch_bytes
-        head = _pack_flat(size, op.time_ns, FLAT, op.stream_id, op.first, op.count, op.flags, 0, 0, 0, 0, batch_bytes)
-        return [head, op.batch]
-    fields, extra = _appended_parts(op)
-    op.batch_at = _FLAT_HEADER.size + len(extra)
-    return [_pack_flat(op.batch_at - 4 + batch_bytes, op.time_ns, FLAT, *fields) + extra, op.batch]
+    if op.order_key or op.txn_id:
+        fields, extra = _appended_parts(op)
+        op.batch_at = _FLAT_HEADER.size + len(extra)
+        return [_pack_flat(op.batch_at - 4 + batch_bytes, op.time_ns, FLAT, *fields) + extra, op.batch]
+    claim = b"" if op.claim is None else _pack_epoch(op.epoch) + _encode(op.claim)
+    claim_bytes, ids = len(claim), op.ids
+    at = op.batch_at = _FLAT_HEADER_BYTES + claim_bytes + len(ids)
+    head = _pack_flat(
+        at - 4 + batch_bytes,
+        op.time_ns,
+        FLAT,
+        op.stream_id,
+        op.first,
+        op.count,
+        op.flags,
+        claim_bytes,
+        0,
+        0,
+        len(ids) // 40,
+        batch_bytes,
+    )
+    return [head + claim + ids if claim or ids else head, op.batch]
 
 
 def _appended_parts(op: Appended) -> tuple[tuple[int, ...], bytes]:
