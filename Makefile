@@ -33,6 +33,7 @@ setup: .venv/.packages .venv/.project ## make .venv, install pinned packages, bu
 	exit 1
 
 .venv/.packages: constraints.txt | .venv/bin/python
+	@echo "installing pinned packages into .venv, about a minute"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
 	@touch $@
 

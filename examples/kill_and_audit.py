@@ -18,7 +18,7 @@ def main() -> int:
     console.print(
         "Eight clients write at once: by sequence, by message id, in commits, in\n"
         "transactions, in published batches. In the middle of it the engine is killed,\n"
-        f"{rounds} times; every request that got no answer is sent again.\n"
+        f"{rounds} times; requests that got no answer are sent again.\n"
     )
     try:
         sound = run_and_show(rounds, secrets.randbelow(1_000_000), console)

@@ -144,7 +144,7 @@ def unsound(claim: ProducerClaim) -> bool:
 
 
 def expect_kafka(row: Producer | None, claim: ProducerClaim) -> Verdict:
-    """reference/kafka.md 4.1, rules 2, 4, 5 in their order."""
+    """Kafka's rules in Kafka's order."""
     if row is None:
         return Accept(claim.epoch, True)
     same_epoch = claim.epoch == row.epoch
@@ -188,7 +188,7 @@ def expect_client_epochs(row: Producer | None, claim: ProducerClaim) -> Verdict:
 
 
 def expect_managed(row: Producer | None, claim: ProducerClaim) -> Verdict:
-    """DESIGN section 12, rows 1 and 2."""
+    """The X- dialect."""
     told = claim.epoch != NOT_TOLD
     if row is None:
         return EpochAhead(0, claim.epoch) if told else Accept(1, True)

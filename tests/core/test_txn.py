@@ -22,7 +22,6 @@ from oncelog.core.txn import (
     judge,
     merge_range,
     next_txn,
-    stable_offset,
     timeout_of,
 )
 from oncelog.limits import TXN_ID_EXPIRY_MS
@@ -31,7 +30,7 @@ PID = 7000
 EPOCH_LAST = 32766
 EXPIRY_NS = TXN_ID_EXPIRY_MS * NS_PER_MS
 
-# reference/kafka.md 4.2, with the two columns that it gives elsewhere (4.1 rule 3: write; offsets alike) and the timer
+# Kafka's coordinator, with columns for writes and pending cursors (both only in an open txn) and the timer
 # column split in two. Prepare* cells under "timeout" say "must finish". A number is Kafka's refusal.
 REFERENCE = """
 state           INIT         ADD      WRITE  OFFSETS  COMMIT      ABORT      TIMEOUT     EXPIRE
@@ -327,7 +326,7 @@ def test_holder_that_aborted_its_own_txn_at_the_last_epoch_is_never_handed_the_f
         assert (fenced.producer_id, fenced.state) == (PID + 1, TxnState.EMPTY)
 
 
-# --- stories of reference/kafka.md 4.3 ------------------------------------------------------------------------------
+# --- stories of Kafka's own past faults ------------------------------------------------------------------------------
 
 
 def test_kafka_6119_zombie_cannot_go_on_with_a_timed_out_txn() -> None:
@@ -453,9 +452,3 @@ def test_merged_ranges_hold_exactly_the_offsets_and_never_touch(gaps: list[tuple
     pairs = list(zip(ranges[::2], ranges[1::2], strict=True))
     assert {offset for first, next_ in pairs for offset in range(first, next_)} == offsets
     assert ranges == sorted(set(ranges)), "disjoint, sorted, and no two ranges meet"
-
-
-def test_stable_offset_is_the_oldest_open_first_or_the_tail() -> None:
-    assert stable_offset([], 9) == 9
-    assert stable_offset([7, 3, 8], 9) == 3
-    assert stable_offset(iter([0]), 9) == 0

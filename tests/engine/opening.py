@@ -12,7 +12,6 @@ from oncelog.core.outcome import Confirmed, Refusal, TopicDone
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.open import open_engine, open_in_memory
 from oncelog.engine.store import open_store
-from oncelog.errors import StorageError
 from oncelog.storage.disk import Disk
 from oncelog.storage.index.builder import Builder, InlineBuilder
 from oncelog.storage.index.interface import IndexBuilder
@@ -28,7 +27,7 @@ TIMESTAMP_MS = 1_700_000_000_000
 Wanted = TypeVar("Wanted")
 
 
-def not_expected(error: StorageError) -> None:
+def not_expected(error: BaseException) -> None:
     raise error
 
 
@@ -54,7 +53,7 @@ async def opened_over(
     *,
     clock: Callable[[], int] = lambda: 1,
     settings: Settings = SETTINGS,
-    fatal: Callable[[StorageError], None] = not_expected,
+    fatal: Callable[[BaseException], object] = not_expected,
     builder: IndexBuilder | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine over a given disk, its index in memory and built by the given builder."""

@@ -149,7 +149,7 @@ def test_running_log_is_refused(directory: Path) -> None:
 
 
 def test_directory_without_a_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="no log here"):
+    with pytest.raises(StorageError, match="is not a log"):
         verify(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -428,4 +428,4 @@ def test_command_refuses_a_running_log_and_a_wrong_directory(directory: Path, tm
         result = CliRunner().invoke(app, ["verify", str(directory)])
     assert (result.exit_code, "in use" in result.stderr) == (1, True)
     result = CliRunner().invoke(app, ["verify", str(tmp_path / "nothing")])
-    assert (result.exit_code, "no log here" in result.stderr) == (1, True)
+    assert (result.exit_code, "is not a log" in result.stderr) == (1, True)

@@ -1,4 +1,4 @@
-"""What the process says when it ends (DESIGN section 10)."""
+"""What the process says when it ends."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
 """Appends to one stream: the flat shape, and the records of one read that stand or fall alone.
 
-Order of checks (DESIGN section 5): duplicates first, then conditions, then the rest, so that a retry of a success is
+Order of checks: duplicates first, then conditions, then the rest, so that a retry of a success is
 always a success, also on a closed stream. A message id is asked before a producer's sequence: the id is what meets
 across faces. When an id is known but the sequence is new, the sequence is used up all the same (`Claimed`), or the
 producer's next one would look like a gap.

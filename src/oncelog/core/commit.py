@@ -26,6 +26,7 @@ from oncelog.core.entry import Appended, Claimed, ClaimRemembered, Compound, Ent
 from oncelog.core.memory import floor_of, is_known_claim, known_id, known_producer, removed_ns, use_counts
 from oncelog.core.message_id import RETAINED
 from oncelog.core.outcome import (
+    BatchRefused,
     ClaimConflict,
     ClaimInvalid,
     CommitConfirmed,
@@ -42,6 +43,7 @@ from oncelog.core.producer import Accept, Duplicate, ProducerClaim, judge
 from oncelog.core.refuse import refusal_of
 from oncelog.core.rows import FOREVER, Cursor, Remembered, Stream
 from oncelog.core.state import NO_STREAM, State
+from oncelog.errors import BatchInvalid
 
 Decision = tuple[Entry | None, Outcome]
 
@@ -81,15 +83,16 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     if refusal is not None:
         return None, refusal
     claim = command.claim
-    digests: list[bytes] = []
     digest = b""
-    if command.commit_id or claim is not None:
-        digests = [append_digest(append) for append in command.appends]
+    claims = bool(command.commit_id) or claim is not None
+    try:
+        digests = [append_digest(append) if claims or append.message_id else b"" for append in command.appends]
+    except BatchInvalid as error:
+        return None, BatchRefused(str(error))
+    if claims:
         digest = commit_digest(command, digests)
         if claim is not None and not claim.digest:
             claim = msgspec.structs.replace(claim, digest=digest)
-    else:
-        digests = [append_digest(append) if append.message_id else b"" for append in command.appends]
     claimed, again = _claimed(state, claim, now_ns)
     known_commit = _known_commit(state, command, digest, now_ns)
     if isinstance(known_commit, ClaimConflict):

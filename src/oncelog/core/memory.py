@@ -1,4 +1,4 @@
-"""How long claims are remembered: producers, message ids, commit ids (DESIGN section 4).
+"""How long claims are remembered: producers, message ids, commit ids.
 
 One rule for all: forgotten at max(removal of the record, last use) + the dedupe floor; never while the record is there.
 Removal is trimming or the deletion of the topic; a record that was deleted on its own counts as retained until the
@@ -23,6 +23,9 @@ def removed_ns(state: State, outcome: Iterable[int]) -> int:
     numbers = iter(outcome)
     for stream_id, first, next_ in zip(numbers, numbers, numbers, strict=True):
         if first < next_:
+            if stream_id not in state.streams:
+                # `needs` asks for it; a caller that took a short cut past it gets a longer memory, never a shorter.
+                return RETAINED
             when = message_id.removal_ns(state.streams[stream_id], next_ - 1)
             if when == RETAINED:
                 return RETAINED
@@ -49,7 +52,7 @@ def living(state: State, stream: Stream | None, producer: Producer, now_ns: int)
     if batches and type(batches[-2]) is tuple:
         outcome += batches[-2]
     floor_ms = floor_of(state, outcome) if stream is None else stream.config.dedupe_floor_ms
-    if floor_ms == FOREVER:
+    if floor_ms == FOREVER or now_ns - producer.used_ns < floor_ms * 1_000_000:
         return producer
     removed = removed_ns(state, outcome)
     if removed == RETAINED:

@@ -1,4 +1,4 @@
-"""Message ids: how an id becomes a key, what is kept of it, and how long it is remembered (DESIGN section 4).
+"""Message ids: how an id becomes a key, what is kept of it, and how long it is remembered.
 
 An id belongs to a stream, or to a zone when its topic names one. What is kept is 40 bytes: digest, stream, offset,
 append time and record count. Whether the record still exists is not kept: it follows from the stream's floor and

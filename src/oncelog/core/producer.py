@@ -4,8 +4,8 @@ Owns the rule of P2 and P5 for claims by sequence, for all faces: one table, `TA
 kind of verdict. `judge` reads and never changes anything; `advance` is the only function here that changes a
 `Producer`, and only `apply` calls it. Both use their arguments alone, so replaying an entry gives the same row.
 
-Four dialects share the table. RECORDS follows Kafka's broker (reference/kafka.md 4.1, rules 2, 4 and 5); REQUESTS is
-the durable-streams protocol; MANAGED is REQUESTS with epochs owned by the server (the X- headers, DESIGN section 12);
+Four dialects share the table. RECORDS follows Kafka's broker; REQUESTS is
+the durable-streams protocol; MANAGED is REQUESTS with epochs owned by the server (the X- headers);
 RISING takes any higher sequence, so that a file line or a database position can be the sequence.
 
 Invariants of a row: the epoch never falls, `last` never falls within an epoch except by Kafka's wrap, the remembered
@@ -38,7 +38,7 @@ Place = int | tuple[int, ...]
 """Where a batch went: its first offset, or for a commit over many streams the flat (stream, first, next, ...)."""
 
 MANAGED_EPOCH_FIRST: Final = 1
-"""The X- dialect numbers epochs from 1 (DESIGN section 12)."""
+"""The X- dialect numbers epochs from 1."""
 
 
 class SequenceMode(IntEnum):

@@ -1,4 +1,4 @@
-"""Stages and the Spark applications that publish them (DESIGN section 9, P11).
+"""Stages and the Spark applications that publish them (P11).
 
 A stage is an extent that is in no stream: durable, invisible, used once. A driver publishes exactly the stages it was
 handed, by reference, in one entry that also stores the query, the batch number and the source's end offsets. Replays

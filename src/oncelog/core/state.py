@@ -114,10 +114,6 @@ class State:
             return None
         return self.streams[row.stream_ids[partition]]
 
-    def append_time(self, now_ns: int) -> int:
-        """Append times never decrease, whatever the clock does."""
-        return now_ns if now_ns > self.time_ns else self.time_ns
-
 
 def copied_txn(txn: Txn) -> Txn:
     """A row that shares nothing changeable with `txn`. Entries and answers hold txns whole while `apply` goes on to

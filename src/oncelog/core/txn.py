@@ -1,6 +1,6 @@
 """Txns: which call is legal in which state, who is fenced, and what the row becomes.
 
-Owns `TABLE`, total over (state, event), after reference/kafka.md 4.2 and DESIGN section 12. `judge` compares identity
+Owns `TABLE`, total over (state, event), after Kafka's coordinator. `judge` compares identity
 first (P5) and then reads the table; it changes nothing. `next_txn` builds the row that a verdict leads to, as a new
 object: the entry carries that row whole.
 
@@ -11,7 +11,7 @@ Invariants: the epoch of a producer id never falls; (producer id, epoch) is neve
 Ongoing txn has streams, groups or pending cursors; every stored state is left by TIMEOUT or EXPIRE (P7).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from enum import IntEnum
 from typing import Final
 
@@ -459,8 +459,3 @@ def is_expired(txn: Txn, now_ns: int) -> bool:
     if txn.state in (TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT):
         return now_ns - txn.updated_ns >= TXN_ID_EXPIRY_MS * NS_PER_MS
     return False
-
-
-def stable_offset(open_firsts: Iterable[int], tail: int) -> int:
-    """Nothing open lies below this offset: the first offset of the oldest open txn, or the tail."""
-    return min(min(open_firsts, default=tail), tail)

@@ -24,6 +24,7 @@ from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
 from oncelog.core.message_id import id_hash
 from oncelog.core.outcome import NoRoom, Outcome, Overloaded, TooLarge
+from oncelog.core.producer import Producer
 from oncelog.core.state import State
 from oncelog.engine.read_view import ReadView, ViewChanges, take_changes
 from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry
@@ -35,6 +36,9 @@ Reply = Callable[[Outcome], None]
 
 JOIN_BYTES_MAX: Final = 16 * limits.KIB
 """Batches up to this size are copied into one buffer per group; larger ones are written from where they are."""
+
+
+_NOT_LOADED: Final = Producer(-1, -1, -1, -1, ())
 
 
 class Group:
@@ -68,15 +72,14 @@ class CommitLoop:
         self._in_flight: Group | None = None
         self._waiting: deque[tuple[Command, Reply]] = deque()
         self._waiting_bytes = 0
-        self.loaded: list[tuple[int, object]] = []
-        """Keys that were loaded from the index and may be forgotten again while nobody changed them."""
         self.held = False
         """The index is too far behind: commands wait, so that memory stays bounded."""
+        self.index_full = False
+        """It is behind because it has no room. Waiting would not end, so writes are refused; all else goes on."""
         self.disk_full = False
         """No further segment can be made ready. Commands that need one are refused instead of waiting."""
         self.on_applied: Callable[[Entry], None] | None = None
         """Told of every compound entry, so that timers know what will fall due."""
-        self.entries_total = 0
         self.groups_total = 0
 
     # --- in --------------------------------------------------------------------------------------------------------
@@ -96,7 +99,7 @@ class CommitLoop:
 
     def _take(self, command: Command, reply: Reply) -> bool:
         """Decide and append one command; False if it has to wait for the next group."""
-        if self.held:
+        if self.held and not self.index_full:
             return False
         state = self.state
         if type(command) is not Append or not self._is_loaded(command):
@@ -109,6 +112,9 @@ class CommitLoop:
         size = 0
         for buffer in buffers:
             size += len(buffer)
+        if self.held and not command.urgent:
+            self._answer(reply, NoRoom(size))
+            return True
         group = self._open
         if group is None:
             if size + GROUP_HEADER.size > self._journal.payload_bytes_max:
@@ -121,6 +127,9 @@ class CommitLoop:
                 self._answer(reply, NoRoom(size))
                 return True
             group = self._open = Group(open_group)
+        elif group.open.reserved and self.disk_full and not command.urgent:
+            self._answer(reply, NoRoom(size))
+            return True
         elif size > group.open.room - group.payload_bytes:
             return False
         self._append(group, entry, buffers, size)
@@ -146,8 +155,15 @@ class CommitLoop:
             return False
         stream_id = topic.stream_ids[command.partition]
         stream = state.streams.get(stream_id)
-        if stream is None or (command.claim is not None and (stream_id, command.claim.name) not in state.producers):
+        if stream is None:
             return False
+        if command.claim is not None:
+            producer = state.producers.get((stream_id, command.claim.name), _NOT_LOADED)
+            if producer is _NOT_LOADED:
+                return False
+            # A sequence that a known message id used up may lead to a row of another stream.
+            if producer is not None and producer.batches and type(producer.batches[-2]) is not int:
+                return False
         if not command.message_id:
             return True
         hash_ = id_hash(stream, command.message_id)
@@ -163,7 +179,6 @@ class CommitLoop:
         while missing := needs.needs(state, command):
             for table, key in missing:
                 state.tables[table][key] = index.get(table, key)
-            self.loaded += missing
         hashes = needs.ids(state, command)
         if not hashes:
             return
@@ -174,7 +189,6 @@ class CommitLoop:
         while missing := needs.needs(state, command):
             for table, key in missing:
                 state.tables[table][key] = index.get(table, key)
-            self.loaded += missing
 
     def _answer(self, reply: Reply, outcome: Outcome) -> None:
         """The gate: behind whatever was appended before this was decided."""
@@ -245,7 +259,6 @@ class CommitLoop:
         assert group.changes is not None
         self._journal.durable(group.open)
         self._in_flight = None
-        self.entries_total += group.entry_count
         self.groups_total += 1
         self.view.reveal(group.changes, group.last_entry)
 

@@ -6,8 +6,9 @@ was not confirmed by the disk is ever confirmed to anybody, and there is no retr
 """
 
 import asyncio
-import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -15,16 +16,18 @@ import msgspec
 from oncelog import limits
 from oncelog.core.command import Command
 from oncelog.core.outcome import Outcome, Refusal, TopicMissing
+from oncelog.engine.clock import SteadyClock
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
 from oncelog.engine.cut import Cut, take_cut
 from oncelog.engine.follow import Follow, Waiter, Wake
 from oncelog.engine.generations import Generations
+from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.index_building import IndexBuilding
-from oncelog.engine.reader import ReadBatch, Reader
+from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
 from oncelog.engine.writer import GroupWriter, SpareKeeper
-from oncelog.errors import DiskFull, StorageError
+from oncelog.errors import DiskFull
 from oncelog.storage.index.interface import IndexBuilder
 from oncelog.storage.journal import JournalStats
 
@@ -62,18 +65,19 @@ class Engine:
         *,
         settings: Settings,
         durability: Durability,
-        fatal: Callable[[StorageError], None],
-        clock: Callable[[], int] = time.time_ns,
+        fatal: Fatal,
+        clock: Callable[[], int] | None = None,
         close_files: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
-        self._clock = clock
+        self._clock = clock = clock or SteadyClock(store.state.time_ns)
         self._fatal = fatal
+        self._guard = Guard(self._fail)
         self._close_files = close_files
         self.durability: Durability = durability
         self._journal = store.journal
         self._index = store.index
-        self._building = IndexBuilding(builder, loop, self._built, self._check_stopped, self._fail)
+        self._building = IndexBuilding(builder, loop, self._built, self._index_full, self._fail)
         self._timers = store.timers
         self.view = store.view
         self.commits = CommitLoop(store.state, store.journal, store.index, store.places, store.view, clock)
@@ -90,12 +94,14 @@ class Engine:
         self.replayed_entries = store.replayed_entries
         """How many entries were newer than the index when the log was opened."""
         self._reader = Reader(store.view, store.index, store.places, store.journal)
+        self._cold = ThreadPoolExecutor(1, "oncelog-reader")
         self.follow = Follow(store.view)
         self._flush_scheduled = False
         self._clean_scheduled = False
         self._stopping = False
         self._failed = False
         self._unproven = False
+        self._written_at = loop.time()
         self._stopped_waiters: list[asyncio.Future[None]] = []
         self._writer = GroupWriter(store.journal, loop.call_soon_threadsafe, self._written, self._fail)
         self._spares = SpareKeeper(
@@ -110,7 +116,8 @@ class Engine:
         """Take a command; `reply` is called with its outcome once that is durable. Dropping the caller changes nothing:
         the command stands, only its answer goes nowhere."""
         assert not self._stopping, "no command is taken while the engine stops"
-        self.commits.submit(command, reply)
+        with self._guard:
+            self.commits.submit(command, reply)
         if not self._flush_scheduled and self.commits.wants_write:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -137,26 +144,29 @@ class Engine:
         return self.commits.waiting > 0
 
     def _flush(self) -> None:
-        self._flush_scheduled = False
-        group = self.commits.next_group()
-        if group is not None:
-            self._unproven = True
-            self._writer.write(group)
+        with self._guard:
+            self._flush_scheduled = False
+            group = self.commits.next_group()
+            if group is not None:
+                self._unproven = True
+                self._writer.write(group)
 
     def _written(self, group: Group) -> None:
         """A group is durable. The next one leaves before the answers do, so that the disk is never idle meanwhile."""
-        assert group.changes is not None
-        commits = self.commits
-        commits.written(group)
-        if commits.wants_write:
-            self._flush()
-        commits.answer(group)
-        self.follow.changed(group.changes.streams)
-        self.generations.group_durable()
-        self._take_waiting()
-        if self._journal.spares_missing > 0 and not commits.disk_full:
-            self._spares.ask()
-        self._check_stopped()
+        with self._guard:
+            assert group.changes is not None
+            self._written_at = self._loop.time()
+            commits = self.commits
+            commits.written(group)
+            if commits.wants_write:
+                self._flush()
+            commits.answer(group)
+            self.follow.changed(group.changes.streams)
+            self.generations.group_durable()
+            self._take_waiting()
+            if self._journal.spares_missing > 0 and not commits.disk_full:
+                self._spares.ask()
+            self._check_stopped()
 
     def _take_waiting(self) -> None:
         if self.commits.waiting:
@@ -171,17 +181,31 @@ class Engine:
         self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False
     ) -> ReadResult | Refusal:
         """Batches from `offset` on. Blocks for the disk if they are not in the page cache."""
+        plan = self._plan(topic, partition, offset, bytes_max, uncommitted=uncommitted)
+        if isinstance(plan, Refusal):
+            return plan
+        return _result(plan, self._reader.fetch(plan), uncommitted=uncommitted)
+
+    async def read_cold(
+        self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False
+    ) -> ReadResult | Refusal:
+        """As `read`, but a thread waits for the disk: for places that have long left the page cache."""
+        plan = self._plan(topic, partition, offset, bytes_max, uncommitted=uncommitted)
+        if isinstance(plan, Refusal):
+            return plan
+        batches = await self._loop.run_in_executor(self._cold, self._reader.fetch, plan)
+        return _result(plan, batches, uncommitted=uncommitted)
+
+    def _plan(
+        self, topic: str, partition: int, offset: int, bytes_max: int, *, uncommitted: bool
+    ) -> ReadPlan | Refusal:
         row = self.view.topic(topic)
         if row is None or not 0 <= partition < len(row.stream_ids):
             return TopicMissing(topic, partition)
         stream = self.view.stream(row.stream_ids[partition])
         if stream is None:
             return TopicMissing(topic, partition)
-        plan = self._reader.plan(stream, offset, bytes_max, uncommitted=uncommitted)
-        if isinstance(plan, Refusal):
-            return plan
-        batches = self._reader.fetch(plan)
-        return ReadResult(batches, plan.next_offset, stream.stable, stream.tail, stream.floor, stream.closed)
+        return self._reader.plan(stream, offset, bytes_max, uncommitted=uncommitted)
 
     def wait(self, topic: str, partition: int, offset: int, wake: Wake) -> Waiter | Refusal | None:
         """Call `wake` when there is something to read at or after `offset`; None if there is already."""
@@ -196,7 +220,14 @@ class Engine:
 
     # --- index and memory ------------------------------------------------------------------------------------------
 
+    def _index_full(self) -> None:
+        """The index has no room: commands that waited for it are answered as far as they need no entry."""
+        self.commits.index_full = True
+        self._take_waiting()
+        self._check_stopped()
+
     def _built(self, group: int) -> None:
+        self.commits.index_full = False
         self.generations.built(group)
         self._schedule_cleaning()
         self._take_waiting()
@@ -208,28 +239,31 @@ class Engine:
             self._loop.call_soon(self._clean)
 
     def _clean(self) -> None:
-        self._clean_scheduled = False
-        if self._stopping:
-            return  # `close` frees the rest itself; a new generation must not begin behind its back
-        if self.generations.clean():
-            self._schedule_cleaning()
-        else:
-            self.generations.group_durable()
+        with self._guard:
+            self._clean_scheduled = False
+            if self._stopping:
+                return  # `close` frees the rest itself; a new generation must not begin behind its back
+            if self.generations.clean():
+                self._schedule_cleaning()
+            else:
+                self.generations.group_durable()
 
     # --- disk ------------------------------------------------------------------------------------------------------
 
     def _spare_ready(self) -> None:
-        self.commits.disk_full = False
-        self._take_waiting()
-        self._check_stopped()
+        with self._guard:
+            self.commits.disk_full = False
+            self._take_waiting()
+            self._check_stopped()
 
     def _disk_full(self, _error: DiskFull) -> None:
         """Writes that need a new segment are refused from now on; the next tick looks for room again."""
-        self.commits.disk_full = True
-        self._take_waiting()
-        self._check_stopped()
+        with self._guard:
+            self.commits.disk_full = True
+            self._take_waiting()
+            self._check_stopped()
 
-    def _fail(self, error: StorageError) -> None:
+    def _fail(self, error: BaseException) -> None:
         if not self._failed:
             self._failed = True
             self._timer.cancel()
@@ -240,14 +274,17 @@ class Engine:
 
     def _tick(self) -> None:
         """Once a second: end what is overdue, prove what stands at the end, look for room on a full disk."""
-        now_ns = self._clock()
-        for command in self._timers.due(now_ns):
-            self.submit(command, lambda outcome, command=command: self._expired(command, outcome))  # type: ignore[misc]
-        if self.commits.disk_full:
-            self._spares.ask()
-        if self.commits.idle and self._unproven:
-            self._prove()
-        self._timer = self._loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
+        with self._guard:
+            for command in self._timers.due(self._clock()):
+                self.submit(command, partial(self._expired, command))
+            if self.commits.disk_full:
+                self._spares.ask()
+            idle_ms = (self._loop.time() - self._written_at) * 1000
+            if self.commits.idle and self._unproven and idle_ms >= limits.PROOF_IDLE_MS:
+                self._prove()
+            self.generations.evict()
+            self._schedule_cleaning()
+            self._timer = self._loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
 
     def _expired(self, command: Expiry, outcome: Outcome) -> None:
         if isinstance(outcome, Refusal) and outcome.retryable:
@@ -275,6 +312,7 @@ class Engine:
         self._writer.stop()
         self._spares.stop()
         self._building.stop()
+        self._cold.shutdown()
         self._journal.close()
         self._index.close()
         self._close_files()
@@ -311,3 +349,10 @@ class Engine:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _result(plan: ReadPlan, batches: list[ReadBatch], *, uncommitted: bool) -> ReadResult:
+    stream = plan.stream
+    # A closed stream with an open txn is not at its end yet: what the txn commits is still to come.
+    ended = stream.closed and (uncommitted or stream.stable == stream.tail)
+    return ReadResult(batches, plan.next_offset, stream.stable, stream.tail, stream.floor, ended)

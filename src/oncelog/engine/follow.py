@@ -61,7 +61,7 @@ class Follow:
 
     def _is_ready(self, waiter: Waiter) -> bool:
         stream = self._view.stream(waiter.stream_id)
-        if stream is None or stream.closed:
+        if stream is None or (stream.closed and stream.stable == stream.tail):
             return True
         waiter.offset = self._view.first_live(stream, waiter.offset) if waiter.offset < stream.stable else waiter.offset
         return waiter.offset < stream.stable

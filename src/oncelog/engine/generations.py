@@ -129,7 +129,14 @@ class Generations:
                     rows.pop(key, None)
                 if number % limits.FREE_SLICE == 0:
                     yield
-        self._commits.loaded.clear()
+        yield from self._evict_all()
+
+    def evict(self) -> None:
+        """Begin to free rows that were only looked at, if there are too many: queries write no generation."""
+        if self._cleaning is None and any(len(rows) > limits.ROWS_CACHED_MAX for rows in self._commits.state.tables):
+            self._cleaning = self._evict_all()
+
+    def _evict_all(self) -> Iterator[None]:
         for table in Table:
             yield from self._evict(table)
 
@@ -141,7 +148,7 @@ class Generations:
         while len(rows) > limits.ROWS_CACHED_MAX and kept < len(rows):
             # Oldest first: a dict keeps the order in which rows came in.
             for key in list(islice(rows, kept, kept + limits.FREE_SLICE)):
-                if key in state.touched[table]:
+                if key in state.touched[table] or (self._sealed and key in self._sealed[table]):
                     kept += 1
                 else:
                     del rows[key]

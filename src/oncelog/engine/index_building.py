@@ -4,6 +4,7 @@ import asyncio
 import select
 from collections.abc import Callable
 
+from oncelog.engine.guard import Fatal, Guard
 from oncelog.errors import DiskFull, StorageError
 from oncelog.storage.index.interface import Died, Done, Full, IndexBuilder
 
@@ -17,13 +18,14 @@ class IndexBuilding:
         loop: asyncio.AbstractEventLoop,
         built: Callable[[int], None],
         stalled: Callable[[], None],
-        failed: Callable[[StorageError], None],
+        failed: Fatal,
     ) -> None:
         self._builder = builder
         self._loop = loop
         self._built = built
         self._stalled = stalled
         self._failed = failed
+        self._guard = Guard(failed)
         self.full = ""
         """Why the index cannot grow at the moment; empty if it can."""
         self._watching = builder.fileno() >= 0
@@ -44,16 +46,17 @@ class IndexBuilding:
         self._builder.stop()
 
     def _hear(self) -> None:
-        for reply in self._builder.replies():
-            match reply:
-                case Done():
-                    self.full = ""
-                    self._built(reply.group)
-                case Full():
-                    self.full = reply.reason
-                    self._stalled()
-                case Died():
-                    self._failed(_death(reply))
+        with self._guard:
+            for reply in self._builder.replies():
+                match reply:
+                    case Done():
+                        self.full = ""
+                        self._built(reply.group)
+                    case Full():
+                        self.full = reply.reason
+                        self._stalled()
+                    case Died():
+                        self._failed(_death(reply))
 
 
 def catch_up(builder: IndexBuilder, group: int) -> None:

@@ -7,11 +7,12 @@ import gc
 import os
 import secrets
 import sys
-from collections.abc import Callable
+import traceback
 from pathlib import Path
 
 from oncelog import limits
 from oncelog.engine.engine import Engine, Settings
+from oncelog.engine.guard import Fatal
 from oncelog.engine.index_building import catch_up
 from oncelog.engine.store import open_store
 from oncelog.errors import StorageError
@@ -24,6 +25,9 @@ from oncelog.storage.journal import JournalReader
 
 EXIT_STORAGE = 74
 """The process's exit code after the disk failed it (EX_IOERR)."""
+
+EXIT_BUG = 70
+"""The same after an exception that nobody expected (EX_SOFTWARE)."""
 
 SWITCH_INTERVAL_S = 0.0002
 """How long a thread keeps the interpreter when another wants it. At the default 5 ms the writer's hand-back starves."""
@@ -38,11 +42,15 @@ SEGMENT_BYTES_IN_MEMORY = 16 * limits.MIB
 """Segments and spares are all in memory: 64 MiB each would be a quarter of a GiB before the first record."""
 
 
-def end_process(error: StorageError) -> None:
-    """The disk did not do what it was told. Nothing may be confirmed any more, so nothing may go on (P1)."""
-    sys.stderr.write(f"oncelog: {type(error).__name__}: {error}\n")
+def end_process(error: BaseException) -> None:
+    """The disk did not do what it was told, or we have a bug: nothing may be confirmed, so nothing may go on."""
+    if isinstance(error, StorageError):
+        sys.stderr.write(f"oncelog: {type(error).__name__}: {error}\n")
+    else:
+        traceback.print_exception(error)
+        sys.stderr.write("oncelog: this is a bug; nothing after the last confirmed write was revealed\n")
     sys.stderr.flush()
-    os._exit(EXIT_STORAGE)
+    os._exit(EXIT_STORAGE if isinstance(error, StorageError) else EXIT_BUG)
 
 
 def open_engine(
@@ -50,7 +58,7 @@ def open_engine(
     loop: asyncio.AbstractEventLoop,
     *,
     settings: Settings | None = None,
-    fatal: Callable[[StorageError], None] = end_process,
+    fatal: Fatal = end_process,
 ) -> Engine:
     """An engine over `directory`, recovered and running. Raises StorageError if it cannot be opened."""
     settings = settings or Settings()
@@ -82,7 +90,7 @@ def open_in_memory(
     loop: asyncio.AbstractEventLoop,
     *,
     settings: Settings | None = None,
-    fatal: Callable[[StorageError], None] = end_process,
+    fatal: Fatal = end_process,
 ) -> Engine:
     """The same engine over memory: durability=none."""
     settings = settings or Settings(segment_bytes=SEGMENT_BYTES_IN_MEMORY)

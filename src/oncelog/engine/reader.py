@@ -11,10 +11,11 @@ import msgspec
 
 from oncelog.core import batch as codec
 from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal
+from oncelog.core.rows import Cause
 from oncelog.engine.read_view import ReadView, StreamView
 from oncelog.errors import Corruption
 from oncelog.storage.index.interface import Index
-from oncelog.storage.index.places import CONTROL, LINK, Place, Places
+from oncelog.storage.index.places import LINK, Place, Places
 from oncelog.storage.journal import Journal
 
 _PLACES_PER_LOOKUP = 64
@@ -68,16 +69,10 @@ class Reader:
         size = 0
         for base_offset, place in self._batches(stream.stream_id, offset, limit):
             next_ = base_offset + place.count
-            if not uncommitted:
-                if place.flags & CONTROL:
-                    offset = next_
-                    continue
-                dead = self._dead(stream, base_offset, next_)
-                if dead and dead[0] == (0, place.count):
-                    offset = next_
-                    continue
-            else:
-                dead = ()
+            dead = self._dead(stream, base_offset, next_, uncommitted=uncommitted)
+            if dead and dead[0] == (0, place.count):
+                offset = next_
+                continue
             if parts and size + place.length > bytes_max:
                 return ReadPlan(stream, parts, offset)
             parts.append(ReadPart(base_offset, place.group, place.at, place.length, place.count, dead))
@@ -86,10 +81,13 @@ class Reader:
         assert offset >= limit, f"stream {stream.stream_id}: no place for offset {offset}, {limit} is readable"
         return ReadPlan(stream, parts, offset)
 
-    def _dead(self, stream: StreamView, first: int, next_: int) -> tuple[tuple[int, int], ...]:
-        """Holes inside a batch as ranges of offset deltas, neighbours joined."""
+    def _dead(self, stream: StreamView, first: int, next_: int, *, uncommitted: bool) -> tuple[tuple[int, int], ...]:
+        """Holes inside a batch as ranges of offset deltas, neighbours joined. A reader of uncommitted data is shown
+        markers and aborted records; deleted ones are hidden from everybody."""
         dead: list[tuple[int, int]] = []
-        for hole_first, hole_next, _, _ in self._view.holes_between(stream, first, next_):
+        for hole_first, hole_next, cause, _ in self._view.holes_between(stream, first, next_):
+            if uncommitted and cause != Cause.DELETED:
+                continue
             begin, end = max(hole_first, first) - first, min(hole_next, next_) - first
             if dead and dead[-1][1] == begin:
                 dead[-1] = (dead[-1][0], end)
@@ -130,12 +128,9 @@ class Reader:
             batch: bytes | None = self._journal.read(part.group, part.at, part.length)
             assert batch is not None
             if not codec.check_crc(batch):
-                raise Corruption(
-                    f"the batch at offset {part.base_offset} does not match its checksum",
-                    file=f"group {part.group}",
-                    position=part.at,
-                    hint="run oncelog verify",
-                )
+                file, position = self._journal.where(part.group, part.at)
+                what = f"the batch at offset {part.base_offset} does not match its checksum"
+                raise Corruption(what, file=file, position=position, hint="stop and run oncelog verify")
             if part.dead:
                 batch = codec.without(batch, part.dead)
             yield part, batch

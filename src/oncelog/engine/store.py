@@ -9,6 +9,7 @@ Every step may be cut short by a crash and is simply done again (P10).
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -17,7 +18,7 @@ from oncelog.core.rows import Table
 from oncelog.core.state import State
 from oncelog.engine.read_view import ReadView, take_changes
 from oncelog.engine.timers import Timers
-from oncelog.errors import DiskFault
+from oncelog.errors import DiskFault, DiskFull
 from oncelog.storage.disk import Disk
 from oncelog.storage.index.interface import Index
 from oncelog.storage.index.places import Places
@@ -49,7 +50,9 @@ def open_store(disk: Disk, index: Index, catch_up: Callable[[int], None], *, seg
     position = index.refresh()
     journal = Journal.open(disk, segment_bytes=segment_bytes, salt=salt, from_group=position.after)
     if journal.bytes_between(max(position.group, 0), journal.durable_group) > limits.INDEX_LAG_BYTES_MAX:
-        catch_up(journal.durable_group)
+        # An index that has no room must not keep anybody from reading: the tail is then held in memory, however long.
+        with suppress(DiskFull):
+            catch_up(journal.durable_group)
         position = index.refresh()
     state = state_at(index)
     places = Places()

@@ -118,8 +118,8 @@ class Timers:
         for txn_id in self._open_txns.take(now_ns) + self._idle_txns.take(now_ns):
             yield ExpireTxn(txn_id)
         stages = self._stages.take(now_ns)
-        if stages:
-            yield ExpireStages(stages)
+        for first in range(0, len(stages), limits.STAGES_PER_PUBLISH_MAX):
+            yield ExpireStages(stages[first : first + limits.STAGES_PER_PUBLISH_MAX])
 
     def again(self, command: Expiry, now_ns: int) -> None:
         """The command could not be carried out (no room): it is due at the next check."""

@@ -7,8 +7,10 @@ which ends the process; the threads never retry.
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from oncelog.engine.commit_loop import Group
+from oncelog.engine.guard import Fatal, Guard
 from oncelog.errors import DiskFull, StorageError
 from oncelog.storage.journal import Journal
 
@@ -19,9 +21,7 @@ Post = Callable[..., object]
 class GroupWriter:
     """Writes and syncs one group at a time, in order."""
 
-    def __init__(
-        self, journal: Journal, post: Post, done: Callable[[Group], None], failed: Callable[[StorageError], None]
-    ) -> None:
+    def __init__(self, journal: Journal, post: Post, done: Callable[[Group], None], failed: Fatal) -> None:
         self._journal = journal
         self._post = post
         self._done = done
@@ -40,13 +40,10 @@ class GroupWriter:
         self._thread.join()
 
     def _run(self) -> None:
-        while (group := self._groups.get()) is not None:
-            try:
+        with suppress(StorageError), Guard(lambda error: self._post(self._failed, error)):
+            while (group := self._groups.get()) is not None:
                 self._journal.write(group.open, group.buffers)
-            except StorageError as error:
-                self._post(self._failed, error)
-                return
-            self._post(self._done, group)
+                self._post(self._done, group)
 
 
 class SpareKeeper:
@@ -58,7 +55,7 @@ class SpareKeeper:
         post: Post,
         ready: Callable[[], None],
         full: Callable[[DiskFull], None],
-        failed: Callable[[StorageError], None],
+        failed: Fatal,
     ) -> None:
         self._journal = journal
         self._post = post
@@ -81,12 +78,10 @@ class SpareKeeper:
         self._thread.join()
 
     def _run(self) -> None:
-        while self._asked.get():
-            try:
-                while not self._stopping and self._journal.prepare():
-                    self._post(self._ready)
-            except DiskFull as error:
-                self._post(self._full, error)
-            except StorageError as error:
-                self._post(self._failed, error)
-                return
+        with suppress(StorageError), Guard(lambda error: self._post(self._failed, error)):
+            while self._asked.get():
+                try:
+                    while not self._stopping and self._journal.prepare():
+                        self._post(self._ready)
+                except DiskFull as error:
+                    self._post(self._full, error)

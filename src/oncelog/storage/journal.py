@@ -21,6 +21,7 @@ import errno
 import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from oncelog.errors import Corruption, DiskFault, DiskFull, JournalPoisoned, StorageError
@@ -63,9 +64,11 @@ assert RESERVE_SPARES < SPARES_WANTED
 class OpenGroup:
     """The address of one group, from `begin` until it is durable."""
 
-    __slots__ = ("group", "incarnation", "payload_bytes", "position", "room", "segment", "spare")
+    __slots__ = ("group", "incarnation", "payload_bytes", "position", "reserved", "room", "segment", "spare")
 
     def __init__(self, group: int, segment: int, position: int, room: int, incarnation: int, spare: str | None) -> None:
+        self.reserved = False
+        """It lies in the reserve: nothing that is not urgent may join it."""
         self.group = group
         self.segment = segment
         self.position = position
@@ -173,6 +176,7 @@ class Journal:
         room = min(self.segment_bytes - position - FRAME_HEADER_BYTES, GROUP_BYTES_MAX)
         group = self._files.group_at(segment, position)
         self._open = OpenGroup(group, segment, position, room, self._incarnation, spare)
+        self._open.reserved = segment == self._reserve_segment and len(self._spares) < RESERVE_SPARES
         return self._open
 
     def seal(self, open_group: OpenGroup, payload_bytes: int) -> None:
@@ -281,6 +285,8 @@ class Journal:
             # not be durable: `write` syncs the directory before it relies on one.
             self._disk.rename(unready_name(number), spare_name(number))
         except OSError as error:
+            with suppress(OSError):
+                self._disk.remove(unready_name(number))
             raise _disk_error(error, "cannot prepare a spare segment") from error
         self._spares.append(spare_name(number))
         return True
@@ -338,6 +344,11 @@ class Journal:
         if len(data) != length:
             raise Corruption("file cut short", file=segment_name(segment), position=position)
         return data
+
+    def where(self, group: int, first: int) -> tuple[str, int]:
+        """The file and the byte of a place, for those who must name damage."""
+        segment, position = self._files.locate(group)
+        return segment_name(segment), position + FRAME_HEADER_BYTES + first
 
     def groups(self, after: int | None) -> Iterator[tuple[int, bytes]]:
         """Durable groups behind `after` (None: from the front) up to the last durable one, fully checked."""

@@ -89,7 +89,18 @@ def verify(directory: Path, progress: Progress | None = None) -> Report:
     begun = time.monotonic()
     report = Report(str(directory))
     if not journal_directory(directory).is_dir():
-        raise StorageError("there is no log here", file=str(directory), hint="it has a directory named journal")
+        what = 'it has no directory named "journal"' if directory.is_dir() else "there is no such directory"
+        raise StorageError(f"{directory} is not a log: {what}")
+    try:
+        _verify_held(directory, report, progress)
+    except Corruption as error:
+        # Found before the walk could begin: a segment that is missing, a header that is damaged.
+        report.damages.append(Damage(error.what, error.file, error.position, error.hint))
+    report.seconds = time.monotonic() - begun
+    return report
+
+
+def _verify_held(directory: Path, report: Report, progress: Progress | None) -> None:
     with contextlib.ExitStack() as held:
         held.enter_context(_locked(journal_directory(directory) / LOCK_NAME))
         held.enter_context(_locked(index_directory(directory) / BUILDER_LOCK_NAME))
@@ -102,8 +113,6 @@ def verify(directory: Path, progress: Progress | None = None) -> Report:
         else:
             report.notes.append("there is no index: the next start builds it from the journal")
         _Verifier(disk, index, writer, report, progress).run(dump)
-    report.seconds = time.monotonic() - begun
-    return report
 
 
 def verify_journal(disk: Disk) -> tuple[Report, MemoryIndex]:
@@ -164,16 +173,22 @@ class _Verifier:
 
     def run(self, dump: IndexDump | None) -> None:
         position = self._position(dump)
+        builder: Builder | None = None
         try:
             segments = list_files(self._disk).segments
             if not segments:
-                raise Corruption("all segments are missing", hint="a log has at least one")
+                if position is None or position.after is None:
+                    self._report.notes.append("the journal is empty: nothing was ever written here")
+                    return
+                raise Corruption("all segments are missing", hint="the index knows of groups")
             files = SegmentFiles.of(self._disk, segments[-1])
             builder = Builder(
                 JournalReader(self._disk), self._index, self._writer, check=EntryCheck(self._index, self._note_batch)
             )
             self._replay(files, builder, dump, position)
         except (Corruption, DiskFault) as error:
+            if builder is not None:
+                self._report.entries = builder.state.entry_number
             self._damage_here(error)
             return
         self._judge(builder.state)

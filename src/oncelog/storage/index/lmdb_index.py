@@ -138,12 +138,6 @@ def place_key(extent: int, first: int) -> bytes:
     return _PLACE_KEY.pack(PLACES_PREFIX, extent, first)
 
 
-def unpack_place_key(key: bytes) -> tuple[int, int]:
-    """(extent, first offset)."""
-    _, extent, first = _PLACE_KEY.unpack(key)
-    return extent, first
-
-
 def extent_of(key: bytes) -> int | None:
     """The extent of a place key; None if it is none."""
     return _PLACE_KEY.unpack(key)[1] if len(key) == PLACE_KEY_BYTES and key.startswith(PLACES_PREFIX) else None

@@ -75,8 +75,10 @@ def show(report: Report, console: Console) -> None:
     kills = f"{report.killed_in_recovery} in recovery, {report.killed_at_work} with requests in flight"
     table.add_row(f"{report.rounds:,}", "kills", kills)
     table.add_row(f"{report.in_flight:,}", "unanswered", "requests whose answer a kill cut off")
-    table.add_row(f"{report.retried:,}", "retried", "sent again with the same claim")
-    table.add_row(f"{report.duplicates:,}", "duplicates", "recognised: answered with their first outcome")
+    table.add_row(f"{report.retried:,}", "retried", "sent again with the same claim; some clients start anew")
+    table.add_row(
+        f"{report.duplicates:,}", "duplicates", "recognised (some sent on purpose): answered with their first outcome"
+    )
     table.add_row(f"{report.confirmed:,}", "confirmed", "requests")
     table.add_row(f"{report.records:,}", "records", f"read back and compared (audits: {report.audits})")
     table.add_row()
