@@ -88,9 +88,9 @@ async def cpu_per_append(engine: Engine, commands: CommandMaker, count: int) -> 
     return cpu / count * 1e6, index_cpu / count * 1e6, count / wall
 
 
-async def create_streams(engine: Engine, streams: int) -> None:
+async def create_streams(engine: Engine, streams: int, prefix: str = "t") -> None:
     for number in range((streams + PARTITIONS - 1) // PARTITIONS):
-        outcome = await engine.execute(CreateTopic(f"t{number}", min(PARTITIONS, streams - number * PARTITIONS)))
+        outcome = await engine.execute(CreateTopic(f"{prefix}{number}", min(PARTITIONS, streams - number * PARTITIONS)))
         assert not isinstance(outcome, Refusal), outcome
 
 
@@ -158,7 +158,7 @@ async def part_memory(directory: Path, scale: float) -> Table:
     await create_streams(engine, 1)
     await engine.execute(CommandMaker()[0])
     before = resident_bytes()
-    await create_streams(engine, count)
+    await create_streams(engine, count, "idle")
     after = resident_bytes()
     table.add_row("stream, created and idle", f"{count:,}", f"{(after - before) / count:.0f}")
 

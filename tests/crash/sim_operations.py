@@ -83,8 +83,13 @@ class Operation(NamedTuple):
     written: Callable[[int], list[Written]]
 
 
+VALUE_BYTES = (1_100, 1_500, 600, 1_300)
+"""Of the parts of an operation, in turn: most groups then span three sectors or more, and a power cut may tear them in
+more ways than whole or not at all."""
+
+
 def _value(number: int, part: int) -> bytes:
-    return b"op%d.%d" % (number, part)
+    return (b"op%d.%d " % (number, part)).ljust(VALUE_BYTES[part % len(VALUE_BYTES)], b"x")
 
 
 def _batch(*values: bytes) -> bytes:

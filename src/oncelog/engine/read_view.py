@@ -7,6 +7,8 @@ so dropping a row once the index has it changes nothing. Invariant: nothing in t
 
 from typing import NamedTuple
 
+import msgspec
+
 from oncelog import limits
 from oncelog.core.holes import find
 from oncelog.core.rows import HoleChunk, Stream, Table, Topic, chunk_of
@@ -14,7 +16,7 @@ from oncelog.core.state import State
 from oncelog.storage.index.interface import Index
 
 
-class StreamView(NamedTuple):
+class StreamView(msgspec.Struct, gc=False):
     """Where a stream stands for readers."""
 
     stream_id: int

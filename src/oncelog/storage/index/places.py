@@ -227,7 +227,11 @@ class Places:
             if number and number % extents_max == 0:
                 yield
             extent = self._order.popleft()
-            if self._drop_rows(extent, group):
+            rows = self._extents.get(extent)
+            if rows is not None and not self._moved and first_of(rows, len(rows) - PLACE_BYTES + _GROUP_AT) <= group:
+                # All of it, as for most of very many extents: no need to look for a border.
+                del self._extents[extent]
+            elif self._drop_rows(extent, group):
                 self._order.append(extent)
 
     def _new_extent(self, extent: int) -> bytearray:
