@@ -114,15 +114,16 @@ async def part_streams(directory: Path, scale: float) -> Table:
     return table
 
 
-async def fill_ids(engine: Engine, count: int) -> None:
-    """Remember ids quickly: 1,000 small records to a batch, each with an id of its own."""
+async def fill_ids(engine: Engine, first: int, next_: int) -> None:
+    """Remember the ids from `first` on quickly: 1,000 small records to a batch, each with an id of its own."""
 
     class Batches:
         def __getitem__(self, number: int) -> AppendEach:
-            records = [EachRecord(b"", b"fill:%d:%d" % (number, n)) for n in range(1_000)]
+            begin = first + number * 1_000
+            records = [EachRecord(b"", b"fill:%d" % n) for n in range(begin, begin + 1_000)]
             return AppendEach("t0", 0, records)
 
-    await drive(engine, Batches(), count // 1_000, 4)  # type: ignore[arg-type]
+    await drive(engine, Batches(), (next_ - first) // 1_000, 4)  # type: ignore[arg-type]
 
 
 async def part_ids(directory: Path, scale: float) -> Table:
@@ -134,7 +135,7 @@ async def part_ids(directory: Path, scale: float) -> Table:
     first, filled = 0.0, 0
     for ids in (int(1_000_000 * scale), int(20_000_000 * scale)):
         start = time.perf_counter()
-        await fill_ids(engine, ids - filled)
+        await fill_ids(engine, filled, ids)
         wall = time.perf_counter() - start
         filled = ids
         cpu, index_cpu, rate = await cpu_per_append(engine, CommandMaker(ids=True, tag=ids), int(300_000 * scale))
@@ -172,7 +173,7 @@ async def part_memory(directory: Path, scale: float) -> Table:
     after = resident_bytes()
     table.add_row("producer with five batches", f"{count // 5:,}", f"{(after - before) / (count // 5):.0f}")
     before = resident_bytes()
-    await fill_ids(engine, count)
+    await fill_ids(engine, 0, count)
     after = resident_bytes()
     table.add_row("message id newer than the index", f"{count:,}", f"{(after - before) / count:.0f}")
     await engine.close()

@@ -313,8 +313,12 @@ def run(engine: SimEngine, clients: list[Client], *, together: bool) -> None:
     """Every script to its end: one after the other with a group per command, or side by side in shared groups."""
     if together:
         while active := [client for client in clients if client.next_step is not None]:
+            # Whoever a crash left behind catches up first: a round may have been torn where its segment ended, and
+            # records must come in the same order as in a run without a crash.
+            steps_done = min(len(client.told) for client in active)
             for client in active:
-                run_step(engine, client)
+                if len(client.told) == steps_done:
+                    run_step(engine, client)
             engine.flush()
         return
     for client in clients:

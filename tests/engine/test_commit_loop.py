@@ -2,13 +2,26 @@
 
 from unittest import mock
 
+import msgspec
 import pytest
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.command import Append, Command, CreateTopic, GetReceipt, GetStream, Trim
+from oncelog.core.command import Append, Command, CreateTopic, DeleteRecords, GetReceipt, GetStream, Trim
 from oncelog.core.message_id import content_digest
-from oncelog.core.outcome import Confirmed, IdConflict, NotFound, Overloaded, StreamDone, TooLarge, TopicMissing
+from oncelog.core.outcome import (
+    Confirmed,
+    IdConflict,
+    NoRoom,
+    NotFound,
+    Overloaded,
+    StreamDone,
+    TooLarge,
+    TopicDone,
+    TopicMissing,
+)
+from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.rows import TopicConfig
 from oncelog.testing.sim_disk import lose_all
 from oncelog.testing.sim_engine import Pending, SimEngine, WatchedDisk
 
@@ -187,3 +200,111 @@ def test_time_of_entries_never_decreases_whatever_the_clock_does() -> None:
         times.append(outcome.time_ns)
     assert times == sorted(times)
     assert engine.crash(lose_all).contents() == engine.contents()
+
+
+# --- what the index does not have room for -------------------------------------------------------------------------
+
+
+def test_writes_are_refused_and_all_else_goes_on_while_the_index_has_no_room() -> None:
+    engine = opened()
+    engine.execute(append(b"x", id_=b"1"))
+    engine.commits.held = True
+    waiting = engine.submit(append(b"y"))
+    assert waiting.outcome is None, "the index is only late"
+    engine.commits.index_full = True
+    engine.flush()
+    assert isinstance(waiting.outcome, NoRoom)
+    assert isinstance(engine.execute(append(b"z")), NoRoom)
+    assert isinstance(engine.execute(CreateTopic("b")), NoRoom)
+    duplicate = engine.execute(append(b"x", id_=b"1"))
+    assert isinstance(duplicate, Confirmed)
+    assert duplicate.duplicate
+    assert isinstance(engine.execute(append(b"other", id_=b"1")), IdConflict)
+    assert isinstance(engine.execute(GetStream("a")), StreamDone)
+    trimmed = engine.execute(Trim("a", 0, 1))
+    assert isinstance(trimmed, StreamDone)
+    assert trimmed.floor == 1
+    engine.commits.held = engine.commits.index_full = False
+    assert isinstance(engine.execute(append(b"y")), Confirmed)
+
+
+# --- the short cut past `needs` ------------------------------------------------------------------------------------
+
+
+def test_a_producer_whose_last_place_is_in_another_stream_gets_that_streams_row_loaded() -> None:
+    """1. An id of a zone is known by topic a; topic b gets it again under a sequence, which is used up: its place is in
+    a. 2. The index has it all, and a's row leaves memory. 3. a is trimmed by nobody we remember in memory, and the
+    floor passes: the producer is forgotten. Only a's row can tell."""
+    config = TopicConfig(id_zone="zone")
+    engine = SimEngine(WatchedDisk())
+    streams = {}
+    for name in "ab":
+        made = engine.execute(CreateTopic(name, 1, config))
+        assert isinstance(made, TopicDone)
+        topic = engine.view.topic(name)
+        assert topic is not None
+        streams[name] = topic.stream_ids[0]
+    claim = ProducerClaim("http:p", 0, 0, 0, int(SequenceMode.REQUESTS))
+    engine.execute(append(b"x", id_=b"1"))
+    known = msgspec.structs.replace(append(b"x", id_=b"1"), topic="b", claim=claim)
+    duplicate = engine.execute(known)
+    assert isinstance(duplicate, Confirmed)
+    assert (duplicate.duplicate, duplicate.stream_id) == (True, streams["a"])
+    engine.execute(Trim("a", 0, 1))
+    engine.checkpoint()
+    engine.clock.advance_ms(config.dedupe_floor_ms + 1)
+    del engine.commits.state.streams[streams["a"]]  # as eviction does
+    fresh = msgspec.structs.replace(append(b"y"), topic="b", claim=claim)
+    assert not engine.commits._is_loaded(fresh)
+    first = engine.execute(fresh)
+    assert isinstance(first, Confirmed)
+    assert (first.duplicate, first.stream_id, first.first) == (False, streams["b"], 0)
+    assert streams["a"] in engine.commits.state.streams
+    assert engine.commits._is_loaded(fresh), "its last place is a plain one now"
+
+
+# --- the reserve ---------------------------------------------------------------------------------------------------
+
+
+def in_the_reserve() -> SimEngine:
+    """A full disk, and an urgent command that has just opened a group in the last spare."""
+    engine = SimEngine(WatchedDisk())
+    engine.execute(CreateTopic("a"))
+    engine.disk.capacity_bytes = sum(len(file.content) for file in engine.disk._names.values())
+    count = 0
+    while isinstance(outcome := engine.execute(append(bytes(1_000))), Confirmed):
+        count += 1
+    assert isinstance(outcome, NoRoom)
+    for first in range(count):
+        engine.submit(DeleteRecords("a", 0, [first, first + 1]))
+        assert engine.commits._open is not None
+        if engine.commits._open.open.reserved:
+            return engine
+        engine.flush()
+    raise AssertionError("the reserve was never reached")
+
+
+def test_ordinary_commands_cannot_join_a_group_in_the_reserve() -> None:
+    engine = in_the_reserve()
+    tail = engine.contents()["a", 0].tail
+    ordinary = engine.submit(append(b"small"))
+    urgent = engine.submit(Trim("a", 0, 1))
+    engine.flush()
+    assert isinstance(ordinary.outcome, NoRoom)
+    assert isinstance(urgent.outcome, StreamDone)
+    assert engine.contents()["a", 0].tail == tail
+
+
+def test_ordinary_commands_wait_beside_a_group_in_the_reserve_while_a_spare_is_on_its_way() -> None:
+    engine = in_the_reserve()
+    tail = engine.contents()["a", 0].tail
+    engine.commits.disk_full = False
+    ordinary = engine.submit(append(b"small"))
+    assert engine.commits.waiting == 1
+    assert engine.commits._open is not None
+    assert engine.commits._open.entry_count == 1
+    engine.disk.capacity_bytes = None
+    engine.flush()
+    engine.flush()
+    assert isinstance(ordinary.outcome, Confirmed)
+    assert ordinary.outcome.first == tail

@@ -18,6 +18,7 @@ from oncelog.core.command import (
     DeleteRecords,
     EndTxn,
     GetCursor,
+    GetProducer,
     GetStream,
     GetTopic,
     GetTxn,
@@ -35,6 +36,7 @@ from oncelog.core.outcome import (
     CommitConfirmed,
     Confirmed,
     CursorDone,
+    NoRoom,
     OffsetAhead,
     OffsetGone,
     Outcome,
@@ -49,17 +51,25 @@ from oncelog.core.outcome import (
 )
 from oncelog.core.producer import ProducerClaim, SequenceMode
 from oncelog.core.txn import NS_PER_MS, TxnState
-from oncelog.engine.engine import Engine, Settings
+from oncelog.engine.engine import Engine, ReadResult, Settings
 from oncelog.engine.follow import Waiter
-from oncelog.errors import DirectoryInUse, DiskFault, StorageError
+from oncelog.engine.store import open_store
+from oncelog.errors import Corruption, DirectoryInUse, DiskFault
 from oncelog.storage.disk import MemoryDisk, MemoryFile
+from oncelog.storage.index.builder import Builder, InlineBuilder
+from oncelog.storage.index.child import journal_directory
+from oncelog.storage.index.interface import Full, Reply
+from oncelog.storage.index.memory_index import MemoryIndex
+from oncelog.storage.journal import JournalReader
 from tests.engine.opening import (
+    PATIENCE_S,
     SETTINGS,
     append,
     append_of,
     checkpoint,
     done,
     make_topic,
+    not_expected,
     opened,
     opened_over,
     read_all,
@@ -495,7 +505,149 @@ def test_reads_over_holes_and_links_are_the_same_after_a_restart(tmp_path: Path)
     asyncio.run(look())
 
 
+# --- the end of a stream -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_closed_stream_is_at_its_end_only_when_its_last_txn_is(place: Path | None, commit: bool) -> None:
+    def closed(engine: Engine, *, uncommitted: bool = False) -> bool:
+        result = engine.read("a", 0, 0, uncommitted=uncommitted)
+        assert isinstance(result, ReadResult)
+        return result.closed
+
+    async def scenario() -> None:
+        async with opened(place) as engine:
+            await make_topic(engine, "a")
+            who = await begin_txn(engine, "a")
+            await done(engine, txn_write(who, "a", 0, b"open"), Confirmed)
+            woken: list[None] = []
+            assert isinstance(engine.wait("a", 0, 0, lambda: woken.append(None)), Waiter)
+            await done(engine, CloseStream("a"), StreamDone)
+            assert (closed(engine), closed(engine, uncommitted=True), woken) == (False, True, [])
+            await done(engine, EndTxn("t", who.producer_id, who.epoch, commit), TxnDone)
+            assert (closed(engine), closed(engine, uncommitted=True), woken) == (True, True, [None])
+            assert read_all(engine, "a") == ([(0, b"open")] if commit else [])
+
+    asyncio.run(scenario())
+
+
+# --- memory and the index ----------------------------------------------------------------------------------------
+
+
+def test_queries_for_unknown_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ROWS_CACHED_MAX", 100)
+    outcomes: list[Outcome] = []
+
+    async def scenario() -> None:
+        async with opened_over(MemoryDisk()) as engine:
+            await make_topic(engine, "a")
+            for number in range(10_000):
+                engine.submit(GetStream(f"unknown{number}"), outcomes.append)
+                engine.submit(GetTxn(f"unknown{number}"), outcomes.append)
+                engine.submit(GetProducer("a", 0, f"unknown{number}"), outcomes.append)
+            assert len(outcomes) == 30_000
+            assert max(map(len, engine.commits.state.tables)) >= 10_000
+            engine._tick()
+            await until(lambda: not engine.generations.cleaning)
+            assert max(map(len, engine.commits.state.tables)) <= 100
+            assert (await append(engine, "a", b"x")).first == 0
+
+    asyncio.run(scenario())
+
+
+class FillingIndex:
+    """A builder that has no room until it is given some. Implements `IndexBuilder`."""
+
+    def __init__(self, builder: InlineBuilder) -> None:
+        self._builder = builder
+        self._group = -1
+        self.full = True
+
+    def request(self, group: int) -> None:
+        self._group = group
+
+    def fileno(self) -> int:
+        return -1
+
+    def replies(self) -> list[Reply]:
+        if self.full:
+            return [Full("no space left")]
+        self._builder.request(self._group)
+        return self._builder.replies()
+
+    def stop(self) -> None:
+        self._builder.stop()
+
+
+def test_index_without_room_that_is_too_far_behind_refuses_writes_and_answers_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "INDEX_LAG_BYTES_MAX", 128 * 1024)
+    known = append_of("a", b"known", digest=content_digest(b"known"), message_id=b"m")
+
+    async def scenario(*, gets_room: bool) -> None:
+        disk = MemoryDisk()
+        index = MemoryIndex()
+        store = open_store(disk, index, lambda _group: None, segment_bytes=SETTINGS.segment_bytes, salt=1)
+        builder = FillingIndex(InlineBuilder(Builder(JournalReader(disk), index, index)))
+        loop = asyncio.get_running_loop()
+        engine = Engine(
+            store, builder, loop, settings=SETTINGS, durability="none", fatal=not_expected, clock=lambda: 1
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            await make_topic(engine, "a")
+            await done(engine, known, Confirmed)
+            count = 1
+            while isinstance(outcome := await engine.execute(append_of("a", bytes(1_000))), Confirmed):
+                count += 1
+            assert isinstance(outcome, NoRoom)
+            assert engine.generations.lag_bytes > limits.INDEX_LAG_BYTES_MAX
+            assert not engine.overloaded, "nobody waits for what may never come"
+            assert (await done(engine, known, Confirmed)).duplicate
+            assert (await done(engine, GetStream("a"), StreamDone)).tail == count
+            assert len(read_all(engine, "a")) == count
+            await done(engine, DeleteRecords("a", 0, [1, 2]), StreamDone)
+            assert isinstance(await engine.execute(append_of("a", b"x")), NoRoom)
+            if gets_room:
+                builder.full = False
+                engine._building._hear()  # the builder tries again by itself
+                assert (await append(engine, "a", b"x")).first == count
+            await engine.close()
+
+    asyncio.run(scenario(gets_room=False))
+    asyncio.run(scenario(gets_room=True))
+
+
 # --- failures ----------------------------------------------------------------------------------------------------
+
+
+def test_read_of_a_damaged_batch_names_the_file_and_the_byte(tmp_path: Path) -> None:
+    damaged = append_of("a", b"to be damaged" * 50)
+
+    async def write() -> None:
+        async with opened(tmp_path / "log") as engine:
+            await make_topic(engine, "a")
+            await append(engine, "a", b"intact")
+            await done(engine, damaged, Confirmed)
+
+    async def look() -> None:
+        async with opened(tmp_path / "log") as engine:
+            assert engine.replayed_entries == 0, "the index is kept, so that only the read meets the damage"
+            for cold in (False, True):
+                with pytest.raises(Corruption, match="offset 1 does not match its checksum") as raised:
+                    await engine.read_cold("a", 0, 1) if cold else engine.read("a", 0, 1)
+                assert (raised.value.file, raised.value.position) == (segment.name, first)
+            intact = engine.read("a", 0, 0, 1)
+            assert isinstance(intact, ReadResult)
+            assert [batch.base_offset for batch in intact.batches] == [0]
+
+    asyncio.run(write())
+    segment = journal_directory(tmp_path / "log") / "segment-000000000000"
+    content = bytearray(segment.read_bytes())
+    first = content.index(damaged.batch)
+    content[first + 300] ^= 0x01
+    segment.write_bytes(content)
+    asyncio.run(look())
 
 
 class FailingFile(MemoryFile):

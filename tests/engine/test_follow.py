@@ -1,5 +1,7 @@
 """Waking readers: by records, by the end of a stream, never by a hole, and never before the record is durable."""
 
+import pytest
+
 from oncelog.core import batch as codec
 from oncelog.core.command import (
     AddToTxn,
@@ -140,3 +142,17 @@ def test_a_reader_may_wait_again_while_it_is_being_woken() -> None:
     for _ in range(3):
         engine.execute(append())
     assert woken == [0, 1, 2]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_closing_wakes_nobody_while_a_txn_is_open_and_its_end_wakes_everyone(commit: bool) -> None:
+    engine = opened()
+    producer = begin(engine)
+    readers = [Reader(engine, offset) for offset in (0, 1, 9)]
+    engine.execute(CloseStream("a"))
+    assert [reader.woken for reader in readers] == [0, 0, 0], "what the txn commits is still to come"
+    late = Reader(engine, 1)
+    assert late.waiter is not None
+    engine.execute(EndTxn("t", producer.producer_id, producer.epoch, commit=commit))
+    assert [reader.woken for reader in (*readers, late)] == [1, 1, 1, 1]
+    assert Reader(engine, 9).waiter is None, "nothing will ever come"

@@ -6,11 +6,14 @@ import pytest
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.command import Append, CreateTopic, DeleteTopic, GetReceipt
+from oncelog.core.command import Append, CreateTopic, DeleteTopic, GetReceipt, GetStream
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import Confirmed, ReceiptFound
 from oncelog.core.rows import Table
-from oncelog.testing.sim_disk import lose_all
+from oncelog.engine.store import open_store
+from oncelog.errors import DiskFull
+from oncelog.storage.index.memory_index import MemoryIndex
+from oncelog.testing.sim_disk import keep_all, lose_all
 from oncelog.testing.sim_engine import IndexAfterCrash, SimEngine, WatchedDisk
 from tests.crash.sim_explorer import nothing_cached
 
@@ -198,3 +201,45 @@ def test_a_tail_too_long_for_memory_is_worked_off_by_the_builder_first() -> None
     assert after.index.refresh().entry_number == 21
     assert after.image().difference(engine.image()) == ""
     assert after.contents() == engine.contents()
+
+
+def test_a_log_whose_index_has_no_room_opens_with_all_of_its_tail_in_memory() -> None:
+    engine = opened()
+    for number in range(20):
+        engine.execute(append(b"%d" % number))
+    asked: list[int] = []
+
+    def catch_up(group: int) -> None:
+        asked.append(group)
+        raise DiskFull("the index cannot be built: no space left")
+
+    with mock.patch.object(limits, "INDEX_LAG_BYTES_MAX", 4096):
+        disk = engine.disk.crash(keep_all)
+        store = open_store(disk, MemoryIndex(), catch_up, segment_bytes=engine.segment_bytes, salt=2)
+    assert asked == [store.journal.durable_group]
+    assert store.replayed_entries == engine.commits.state.entry_number == 21
+    assert store.indexed_group == -1
+    stream = store.view.stream(2)
+    assert stream is not None
+    assert stream.stable == 20
+
+
+def test_rows_that_were_only_looked_at_are_freed_without_a_generation() -> None:
+    with mock.patch.object(limits, "ROWS_CACHED_MAX", 5), mock.patch.object(limits, "FREE_SLICE", 4):
+        engine = opened()
+        engine.execute(append(b"not in the index yet"))
+        for number in range(50):
+            engine.execute(GetStream(f"unknown{number}"))
+        assert len(engine.commits.state.topics) > 50
+        before = engine.image()
+        assert not engine.generations.cleaning
+        engine.generations.evict()
+        assert engine.generations.cleaning
+        engine.generations.evict()
+        while engine.generations.clean():
+            pass
+        assert all(len(rows) <= 5 for rows in engine.commits.state.tables)
+        assert "a" in engine.commits.state.topics, "what the index does not have is never dropped"
+        assert engine.image().difference(before) == ""
+        engine.generations.evict()
+        assert not engine.generations.cleaning, "nothing to do"

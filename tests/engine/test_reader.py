@@ -181,3 +181,39 @@ def test_more_batches_than_one_look_up_returns() -> None:
     engine.checkpoint()
     append(engine, b"150")
     assert values(engine, plan(engine, 0)) == [*expected, (150, b"150")], "index first, then memory"
+
+
+def test_uncommitted_reads_hide_deleted_records_and_nothing_else() -> None:
+    engine = opened()
+    append(engine, b"0", b"1", b"2")
+    producer = open_txn(engine, b"aborted")
+    append(engine, b"4")
+    append(engine, b"5", b"6")
+    engine.execute(EndTxn("t", producer.producer_id, producer.epoch, commit=False))
+    append(engine, b"8")
+    engine.execute(DeleteRecords("a", 0, [1, 2, 4, 5, 6, 7]))
+    for _ in range(2):
+        found = plan(engine, 0, uncommitted=True)
+        records = values(engine, found)
+        assert [(offset, value) for offset, value in records if offset != 7] == [
+            (0, b"0"),
+            (2, b"2"),
+            (3, b"aborted"),
+            (5, b"5"),
+            (8, b"8"),
+        ]
+        assert [offset for offset, _ in records] == [0, 2, 3, 5, 7, 8], "the marker is shown too"
+        assert found.next_offset == 9
+        assert values(engine, plan(engine, 0)) == [(0, b"0"), (2, b"2"), (5, b"5"), (8, b"8")]
+        engine.checkpoint()
+
+
+def test_uncommitted_reads_pass_deleted_records_at_the_end() -> None:
+    engine = opened()
+    append(engine, b"0")
+    append(engine, b"1", b"2")
+    engine.execute(DeleteRecords("a", 0, [1, 3]))
+    found = plan(engine, 0, uncommitted=True)
+    assert values(engine, found) == [(0, b"0")]
+    assert found.next_offset == 3
+    assert plan(engine, 1, uncommitted=True).parts == []

@@ -1,5 +1,7 @@
 """P7: an abandoned txn or stage ends by itself, within its timeout and one look of the timer, also after a restart."""
 
+from unittest import mock
+
 import pytest
 
 from oncelog import limits
@@ -171,3 +173,13 @@ def test_an_idle_journal_is_proven_once() -> None:
     assert proven > group
     engine.tick()
     assert engine.journal.durable_group == proven
+
+
+def test_more_stages_than_one_entry_drops_all_expire_in_time() -> None:
+    engine = opened()
+    with mock.patch.object(limits, "STAGES_PER_PUBLISH_MAX", 2):
+        stage_ids = [open_stage(engine) for _ in range(5)]
+        engine.tick(TIMEOUT_MS - 1)
+        assert all(stage_is_there(engine, stage_id) for stage_id in stage_ids)
+        engine.tick(limits.TIMER_CHECK_MS)
+        assert not any(stage_is_there(engine, stage_id) for stage_id in stage_ids)

@@ -429,3 +429,62 @@ def test_command_refuses_a_running_log_and_a_wrong_directory(directory: Path, tm
     assert (result.exit_code, "in use" in result.stderr) == (1, True)
     result = CliRunner().invoke(app, ["verify", str(tmp_path / "nothing")])
     assert (result.exit_code, "is not a log" in result.stderr) == (1, True)
+
+
+# --- damage that is found before the first frame ---------------------------------------------------------------------
+
+
+def assert_command_ends_with_4(directory: Path, *said: str) -> None:
+    result = CliRunner().invoke(app, ["verify", str(directory)])
+    assert result.exit_code == 4, result.stderr
+    for words in said:
+        assert words in result.stdout
+    result = CliRunner().invoke(app, ["verify", str(directory), "--json"])
+    assert result.exit_code == 4
+    assert len(json.loads(result.stdout)["damages"]) == 1
+
+
+@pytest.mark.parametrize("position", [0, 9, 20])
+def test_damaged_header_of_the_only_segment_is_damage(directory: Path, position: int) -> None:
+    flip(journal_directory(directory) / SEGMENT, position, 0x01)
+    report = verify(directory)
+    assert [(damage.file, damage.position) for damage in report.damages] == [(SEGMENT, 0)]
+    assert_command_ends_with_4(directory, f"in {SEGMENT} at byte 0")
+
+
+def test_missing_segment_is_damage(tmp_path: Path) -> None:
+    disk = PosixDisk(journal_directory(tmp_path))
+    log = LogWriter(disk)
+    write_appends(log, "abc", rounds=100)
+    log.stop()
+    disk.close()
+    assert verify(tmp_path).is_sound
+    segments = sorted(journal_directory(tmp_path).glob("segment-*"))
+    assert len(segments) > 2
+    segments[1].unlink()
+    report = verify(tmp_path)
+    assert [(damage.what, damage.file) for damage in report.damages] == [("segment missing", segments[1].name)]
+    assert_command_ends_with_4(tmp_path, "segment missing", segments[1].name)
+
+
+def test_all_segments_missing_is_damage_if_the_index_knows_better(directory: Path) -> None:
+    for segment in journal_directory(directory).glob("segment-*"):
+        segment.unlink()
+    report = verify(directory)
+    assert [damage.what for damage in report.damages] == ["all segments are missing"]
+
+
+def test_empty_journal_is_sound_with_a_note(tmp_path: Path) -> None:
+    journal_directory(tmp_path).mkdir()
+    report = verify(tmp_path)
+    assert report.is_sound
+    assert "the journal is empty: nothing was ever written here" in report.notes
+    result = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert (result.exit_code, "nothing was ever written" in result.stdout) == (0, True)
+
+
+def test_what_is_not_a_log_is_told_why(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match='is not a log: it has no directory named "journal"'):
+        verify(tmp_path)
+    with pytest.raises(StorageError, match="is not a log: there is no such directory"):
+        verify(tmp_path / "nowhere")

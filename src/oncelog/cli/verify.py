@@ -23,7 +23,7 @@ def verify_command(
     try:
         report = _verified(directory, console)
     except StorageError as error:
-        console.print(f"cannot verify: {error}", style="red", markup=False, highlight=False)
+        console.print(f"cannot verify: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(exits.REFUSED) from error
     if json:
         typer.echo(msgspec.json.encode(report).decode())

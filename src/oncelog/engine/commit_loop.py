@@ -130,7 +130,9 @@ class CommitLoop:
                 self._answer(reply, NoRoom(size))
                 return True
             group = self._open = Group(open_group, now_ns)
-        elif group.open.reserved and self.disk_full and not command.urgent:
+        elif group.open.reserved and not command.urgent:
+            if not self.disk_full:
+                return False  # a spare is on its way
             self._answer(reply, NoRoom(size))
             return True
         elif size > group.open.room - group.payload_bytes:

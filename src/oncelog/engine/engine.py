@@ -116,6 +116,8 @@ class Engine:
         """Take a command; `reply` is called with its outcome once that is durable. Dropping the caller changes nothing:
         the command stands, only its answer goes nowhere."""
         assert not self._stopping, "no command is taken while the engine stops"
+        if self._failed:
+            return  # what is in memory may be half applied: nobody is told anything from it
         try:
             self.commits.submit(command, reply)
         except BaseException as error:  # as the guard does, without its price on the hot path
@@ -149,6 +151,8 @@ class Engine:
     def _flush(self) -> None:
         with self._guard:
             self._flush_scheduled = False
+            if self._failed:
+                return
             group = self.commits.next_group()
             if group is not None:
                 self._unproven = True
@@ -156,6 +160,8 @@ class Engine:
 
     def _written(self, group: Group) -> None:
         """A group is durable. The next one leaves before the answers do, so that the disk is never idle meanwhile."""
+        if self._failed:
+            return  # it is on disk and the next start finds it; this engine confirms nothing any more
         with self._guard:
             assert group.changes is not None
             self._written_at = self._loop.time()
@@ -172,6 +178,8 @@ class Engine:
             self._check_stopped()
 
     def _take_waiting(self) -> None:
+        if self._failed:
+            return
         if self.commits.waiting:
             self.commits.take_waiting()
         if self.commits.wants_write and not self._flush_scheduled:
