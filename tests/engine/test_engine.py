@@ -591,9 +591,7 @@ def test_index_without_room_that_is_too_far_behind_refuses_writes_and_answers_th
         store = open_store(disk, index, lambda _group: None, segment_bytes=SETTINGS.segment_bytes, salt=1)
         builder = FillingIndex(InlineBuilder(Builder(JournalReader(disk), index, index)))
         loop = asyncio.get_running_loop()
-        engine = Engine(
-            store, builder, loop, settings=SETTINGS, durability="none", fatal=not_expected, clock=lambda: 1
-        )
+        engine = Engine(store, builder, loop, settings=SETTINGS, durability="none", fatal=not_expected, clock=lambda: 1)
         async with asyncio.timeout(PATIENCE_S):
             await make_topic(engine, "a")
             await done(engine, known, Confirmed)

@@ -35,7 +35,7 @@ from oncelog.core.outcome import (
     TxnRefused,
 )
 from oncelog.core.producer import Accept, Duplicate, Producer, ProducerClaim, judge
-from oncelog.core.refuse import refusal_of
+from oncelog.core.refuse import refusal_of, refusal_of_txn
 from oncelog.core.rows import Stream
 from oncelog.core.state import State
 from oncelog.core.txn import TxnEvent, TxnRefusal
@@ -191,8 +191,8 @@ def _txn_refuses(state: State, stream: Stream, command: Append, now_ns: int) -> 
         now_ns=now_ns,
         streams=(stream.stream_id,),
     )
-    if verdict.refusal is not None:
-        return TxnRefused(verdict.refusal.name, verdict.producer_id, verdict.epoch)
+    if (refusal := refusal_of_txn(verdict)) is not None:
+        return refusal
     assert txn is not None
     here = txn.streams[stream.stream_id]
     if here and here[-1] == stream.tail:

@@ -12,6 +12,7 @@ from oncelog.core import command as c
 from oncelog.core import cursor as cursor_rules
 from oncelog.core import holes, message_id
 from oncelog.core import stream as stream_rules
+from oncelog.core.append import kafka_name
 from oncelog.core.commit import frontiers
 from oncelog.core.names import command_refused
 from oncelog.core.rows import Stream, Table, TableKey, chunk_of
@@ -181,7 +182,7 @@ def _ending(wanted: Wanted, txn_id: str, *, aborts: bool = True) -> None:
         stream = wanted.state.streams[stream_id]
         if stream is None:
             continue
-        wanted.row(Table.PRODUCER, (stream_id, f"kafka:{txn.producer_id}"))
+        wanted.row(Table.PRODUCER, (stream_id, kafka_name(txn.producer_id)))
         wanted.row(Table.HOLES, (stream_id, chunk_of(stream.tail)))
         for at in range(0, len(ranges) if aborts else 0, 2):
             wanted.chunks(stream, ranges[at], ranges[at + 1])

@@ -1,9 +1,10 @@
-"""From a producer's verdict to the answer: the one place that knows both vocabularies."""
+"""From a verdict on a producer or a txn to the answer: the one place that knows both vocabularies."""
 
 from typing import assert_never
 
 from oncelog.core import producer as rules
-from oncelog.core.outcome import ClaimInvalid, Fenced, Refusal, SequenceConflict, SequenceGap
+from oncelog.core.outcome import ClaimInvalid, Fenced, Refusal, SequenceConflict, SequenceGap, TxnRefused
+from oncelog.core.txn import TxnVerdict
 
 RefusedVerdict = (
     rules.Gap
@@ -38,3 +39,10 @@ def refusal_of(verdict: RefusedVerdict) -> Refusal:
             return ClaimInvalid(verdict.reason, received=verdict.number)
         case _:
             assert_never(verdict)
+
+
+def refusal_of_txn(verdict: TxnVerdict) -> Refusal | None:
+    """The answer of a refusing verdict."""
+    if verdict.refusal is None:
+        return None
+    return TxnRefused(verdict.refusal.name, verdict.producer_id, verdict.epoch)

@@ -31,9 +31,9 @@ from oncelog.core.outcome import (
     TooLarge,
     TopicMissing,
     TxnDone,
-    TxnRefused,
 )
 from oncelog.core.producer import SequenceMode
+from oncelog.core.refuse import refusal_of_txn
 from oncelog.core.rows import Cause, Cursor
 from oncelog.core.state import State
 from oncelog.core.txn import Action, Txn, TxnEvent, TxnVerdict, judge, next_txn
@@ -53,13 +53,6 @@ COORDINATOR_EPOCH = 0
 """There is one coordinator and it never changes."""
 
 
-def refusal_of(verdict: TxnVerdict) -> Refusal | None:
-    """The answer of a refusing verdict."""
-    if verdict.refusal is None:
-        return None
-    return TxnRefused(verdict.refusal.name, verdict.producer_id, verdict.epoch)
-
-
 def decide_init(state: State, command: InitProducer, now_ns: int) -> Decision:
     """A producer id for everyone who asks; with a txn id also its epoch, and the end of whoever held it."""
     if not command.txn_id:
@@ -76,7 +69,7 @@ def decide_init(state: State, command: InitProducer, now_ns: int) -> Decision:
         reject_timeout=command.reject_timeout,
     )
     if verdict.action in _CHANGES_NOTHING:
-        return None, refusal_of(verdict) or TxnDone(verdict.producer_id, verdict.epoch)
+        return None, refusal_of_txn(verdict) or TxnDone(verdict.producer_id, verdict.epoch)
     operations: list[Operation] = []
     fresh = state.next_producer_id
     if verdict.producer_id < 0:
@@ -85,7 +78,7 @@ def decide_init(state: State, command: InitProducer, now_ns: int) -> Decision:
     row = next_txn(txn, verdict, txn_id=command.txn_id, now_ns=now_ns, fresh_producer_id=fresh)
     assert row is not None
     operations.append(TxnSet(command.txn_id, row))
-    return Compound(now_ns, operations), refusal_of(verdict) or TxnDone(row.producer_id, row.epoch)
+    return Compound(now_ns, operations), refusal_of_txn(verdict) or TxnDone(row.producer_id, row.epoch)
 
 
 def decide_add(state: State, command: AddToTxn, now_ns: int) -> Decision:
@@ -108,7 +101,7 @@ def decide_add(state: State, command: AddToTxn, now_ns: int) -> Decision:
         groups=command.groups,
     )
     if verdict.action in _CHANGES_NOTHING:
-        return None, refusal_of(verdict) or TxnDone(verdict.producer_id, verdict.epoch)
+        return None, refusal_of_txn(verdict) or TxnDone(verdict.producer_id, verdict.epoch)
     row = next_txn(txn, verdict, txn_id=command.txn_id, now_ns=now_ns, streams=stream_ids, groups=command.groups)
     assert row is not None
     for stream_id in stream_ids:
@@ -146,7 +139,7 @@ def decide_cursors(state: State, command: TxnCursors, now_ns: int) -> Decision:
         txn_id=command.txn_id,
         groups=[command.group],
     )
-    if (refusal := refusal_of(verdict)) is not None:
+    if (refusal := refusal_of_txn(verdict)) is not None:
         return None, refusal
     pending: list[tuple[str, int, int, str]] = []
     for move in command.moves:
@@ -197,7 +190,7 @@ def decide_expire(state: State, command: ExpireTxn, now_ns: int) -> Decision:
 
 def _finish(state: State, txn: Txn | None, verdict: TxnVerdict, now_ns: int, *, markers: bool = True) -> Decision:
     if verdict.action in _CHANGES_NOTHING:
-        return None, refusal_of(verdict) or TxnDone(verdict.producer_id, verdict.epoch)
+        return None, refusal_of_txn(verdict) or TxnDone(verdict.producer_id, verdict.epoch)
     assert txn is not None
     operations = _end_operations(state, txn, verdict, now_ns, markers=markers)
     row = next_txn(txn, verdict, txn_id=txn.txn_id, now_ns=now_ns)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from oncelog.core.entry import OPERATIONS, Appended, Compound, Entry, Moved, Operation, StageAppended, TxnSet
+from oncelog.core.entry import ID_BYTES, OPERATIONS, Appended, Compound, Entry, Moved, Operation, StageAppended, TxnSet
 from oncelog.core.producer import ProducerClaim
 from oncelog.core.row_codec import encode_row
 from oncelog.errors import Corruption
@@ -93,7 +93,7 @@ def encode_flat(op: Appended) -> list[bytes]:
         claim_bytes,
         0,
         0,
-        len(ids) // 40,
+        len(ids) // ID_BYTES,
         batch_bytes,
     )
     return [head + claim + ids if claim or ids else head, op.batch]
@@ -116,7 +116,7 @@ def _appended_parts(op: Appended) -> tuple[tuple[int, ...], bytes]:
         len(claim),
         len(order_key),
         len(txn_id),
-        len(ids) // 40,
+        len(ids) // ID_BYTES,
         len(op.batch),
     )
     return head, claim + order_key + txn_id + ids if ids or order_key or txn_id else claim
@@ -174,7 +174,7 @@ def _decode_appended(payload: bytes, at: int, end: int, time_ns: int, entry_at: 
     )
     at += _APPENDED.size
     batch_at = end - batch_bytes
-    if at + claim_bytes + key_bytes + txn_bytes + 40 * id_count != batch_at:
+    if at + claim_bytes + key_bytes + txn_bytes + ID_BYTES * id_count != batch_at:
         raise ValueError("the lengths of an append do not add up")
     op = Appended(stream_id, first, count, payload[batch_at:end], time_ns, flags)
     if claim_bytes:
