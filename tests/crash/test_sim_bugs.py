@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
+import msgspec
 import pytest
 
 from oncelog.core.apply import apply
@@ -133,7 +134,7 @@ def _places_dropped_beyond_the_index() -> Iterator[None]:
 
 def _stable_one_too_far(row: Stream) -> StreamView:
     view = view_of(row)
-    return view._replace(stable=view.stable + 1) if row.open_txns else view
+    return msgspec.structs.replace(view, stable=view.stable + 1) if row.open_txns else view
 
 
 def _torn_frames_stand(data: Any, identity_crc: int) -> frame.Frame | None:
