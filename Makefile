@@ -13,7 +13,7 @@ CODEC := $(wildcard src/oncelog/core/batch*.py)
 CODE := setup.py src tests tools $(if $(wildcard bench/*.py),bench) $(if $(wildcard examples/*.py),examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format crash sim bench docs pin clean
+.PHONY: help setup run test check format crash sim simfull flips bench docs pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,12 @@ crash: setup ## kill a real engine on a real disk, ROUNDS=300 times
 
 sim: setup ## run the engine on a simulated disk that fails, SEEDS=200 seeds
 	$(BIN)/python -m tests.crash.sim_loop --seeds $(SEEDS)
+
+flips: setup ## flip every byte of a small log, journal and index, and let verify find it
+	ONCELOG_EXHAUSTIVE=1 $(BIN)/python -m pytest -q --timeout 900 tests/storage/test_verify.py
+
+simfull: setup ## crash at every disk call of all workloads of up to three operations (half an hour)
+	$(BIN)/python -m tests.crash.sim_loop --full
 
 bench: setup ## measure, BENCH=engine or another one
 	$(BIN)/python -m bench $(BENCH) $(ARGS)
