@@ -26,6 +26,7 @@ from oncelog.core import batch as codec
 from oncelog.core.command import Append, CreateTopic
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.engine.commit_loop import Reply
 from oncelog.engine.engine import Engine
 from oncelog.engine.open import open_engine
 from oncelog.storage.disk import PosixDisk
@@ -82,10 +83,20 @@ def commands(case: Case, run: int) -> MakeCommand:
     return make
 
 
+class NoEngine:
+    """Answers everything at once: what is left is the load generator."""
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+
+    def submit(self, _command: Append, reply: Reply) -> None:
+        self.replies.append(reply)
+
+
 class Driver:
     """Keeps `writers` appends in flight until the time is up."""
 
-    def __init__(self, engine: Engine, case: Case, run: int, seconds: float) -> None:
+    def __init__(self, engine: Engine | NoEngine, case: Case, run: int, seconds: float) -> None:
         self._engine = engine
         self._make = commands(case, run)
         self._writers = case.writers
@@ -117,6 +128,19 @@ class Driver:
                     self.finished.set_result(None)
 
         self._engine.submit(self._make(writer, number), reply)
+
+
+async def generator_cpu_us(case: Case, seconds: float) -> float:
+    """CPU-µs per append that the load generator itself takes, measured alone."""
+    nobody = NoEngine()
+    driver = Driver(nobody, case, 0, seconds)
+    cpu = time.process_time()
+    driver.start()
+    while not driver.finished.done():
+        replies, nobody.replies = nobody.replies, []
+        for reply in replies:
+            reply(Confirmed(1, 0, 1))
+    return (time.process_time() - cpu) / driver.confirmed * 1e6
 
 
 def cpu_seconds(process: psutil.Process) -> float:
@@ -190,6 +214,8 @@ async def run_all(directory: Path, cases: tuple[Case, ...], rounds: int, seconds
             raw[case.name] = max(raw.get(case.name, (0.0, 0.0)), raw_disk(directory, int(result.group_bytes), seconds))
     await engine.close()
     show(cases, best, raw)
+    for case in cases:
+        Console().print(f"load generator alone, {case.name}: {await generator_cpu_us(case, 1.0):.1f} CPU-µs per append")
 
 
 def show(cases: tuple[Case, ...], best: dict[str, Measured], raw: dict[str, tuple[float, float]]) -> None:
