@@ -79,6 +79,14 @@ def test_an_abandoned_txn_is_aborted_when_its_time_is_up(fate: IndexAfterCrash |
     assert isinstance(late, Refusal), "the client that was too late is fenced"
 
 
+def test_a_txn_times_out_while_a_group_stays_open_because_the_disk_hangs() -> None:
+    engine = opened()
+    begin(engine)
+    engine.submit(Append("a", 0, codec.encode_values([b"waits"], 1), 1))
+    engine.tick(TIMEOUT_MS)
+    assert not held_back(engine)
+
+
 def test_a_txn_that_ended_in_time_is_left_alone() -> None:
     engine = opened()
     producer = begin(engine)
