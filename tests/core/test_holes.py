@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oncelog import limits
 from oncelog.core import holes
-from oncelog.core.rows import HoleChunk, Stream, TopicConfig, chunk_of
+from oncelog.core.rows import Cause, HoleChunk, Stream, TopicConfig, chunk_of
 from oncelog.core.state import State
 
 CHUNK = 1 << limits.HOLE_CHUNK_BITS
@@ -62,9 +62,10 @@ def test_walks_agree_with_a_plain_set(ranges: list[tuple[int, int, int]], first:
     while expected in dead:
         expected += 1
     assert holes.step_over(state, stream, first) == expected
-    parts = holes.live_parts(state, stream, first, first + count)
+    parts = holes.deletable_parts(state, stream, first, first + count)
     live = [offset for at in range(0, len(parts), 2) for offset in range(parts[at], parts[at + 1])]
-    assert live == [offset for offset in range(first, first + count) if offset not in dead]
+    aborted = int(Cause.ABORTED)
+    assert live == [offset for offset in range(first, first + count) if dead.get(offset, aborted) == aborted]
     assert all(parts[at] > parts[at - 1] for at in range(2, len(parts), 2)), "touching parts are joined"
 
 
@@ -89,8 +90,8 @@ def test_walk_names_the_chunk_that_is_not_loaded() -> None:
 def test_stream_without_holes_asks_for_no_chunk() -> None:
     state, stream = State(), Stream(1, 1, 0, TopicConfig(), tail=100)
     assert holes.step_over(state, stream, 7) == 7
-    assert holes.live_parts(state, stream, 7, 9) == [7, 9]
-    assert holes.live_parts(state, stream, 7, 7) == []
+    assert holes.deletable_parts(state, stream, 7, 9) == [7, 9]
+    assert holes.deletable_parts(state, stream, 7, 7) == []
 
 
 def test_adding_over_a_hole_is_a_bug() -> None:

@@ -208,6 +208,19 @@ def test_uncommitted_reads_hide_deleted_records_and_nothing_else() -> None:
         engine.checkpoint()
 
 
+def test_a_deleted_record_of_an_aborted_txn_is_shown_to_nobody() -> None:
+    engine = opened()
+    producer = open_txn(engine, b"aborted")
+    append(engine, b"1")
+    engine.execute(EndTxn("t", producer.producer_id, producer.epoch, commit=False))
+    assert [offset for offset, _ in values(engine, plan(engine, 0, uncommitted=True))] == [0, 1, 2]
+    engine.execute(DeleteRecords("a", 0, [0, 1]))
+    for _ in range(2):
+        assert [offset for offset, _ in values(engine, plan(engine, 0, uncommitted=True))] == [1, 2]
+        assert stream_of(engine).hole_count == 2, "the record and the marker, each counted once"
+        engine.checkpoint()
+
+
 def test_uncommitted_reads_pass_deleted_records_at_the_end() -> None:
     engine = opened()
     append(engine, b"0")

@@ -133,6 +133,9 @@ def _add_holes(state: State, stream: Stream, first: int, next_: int, cause: int,
         chunk = state.holes[key]
         if chunk is None:
             chunk = state.holes[key] = HoleChunk([])
+        if cause == Cause.DELETED:
+            # An aborted record may be deleted too: then nobody is shown it any more.
+            stream.hole_count -= holes.take_out_aborted(chunk, begin, end)
         holes.add(chunk, begin, end, cause, producer_id)
         _touch(state, Table.HOLES, key)
         state.changed_holes.add(key)

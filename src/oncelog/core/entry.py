@@ -108,7 +108,8 @@ class Trimmed(msgspec.Struct, gc=False, array_like=True):
 
 
 class HolesAdded(msgspec.Struct, gc=False, array_like=True):
-    """Offsets became holes. Ranges are flat (first, next), sorted, and hold no hole of before."""
+    """Offsets became holes. Ranges are flat (first, next), sorted, and hold no hole of before, except that a deletion
+    may cover aborted records."""
 
     tag: ClassVar[int] = 8
 

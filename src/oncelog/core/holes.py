@@ -7,7 +7,7 @@ the caller has loaded; a chunk that is not loaded is named in the answer, so tha
 from collections.abc import Iterator
 
 from oncelog import limits
-from oncelog.core.rows import HoleChunk, Stream, chunk_of
+from oncelog.core.rows import Cause, HoleChunk, Stream, chunk_of
 from oncelog.core.state import State
 
 
@@ -82,14 +82,17 @@ def step_over(state: State, stream: Stream, offset: int) -> int:
     return offset
 
 
-def live_parts(state: State, stream: Stream, first: int, next_: int) -> list[int]:
-    """What of [first, next_) is no hole, as flat ranges."""
+def deletable_parts(state: State, stream: Stream, first: int, next_: int) -> list[int]:
+    """What of [first, next_) some reader may still be shown, as flat ranges: what is no hole, and what was aborted,
+    which readers of uncommitted data see."""
     if not stream.hole_count:
         return [first, next_] if first < next_ else []
     parts: list[int] = []
     for number, begin, end in split_by_chunk(first, next_):
         chunk = _chunk(state, stream.stream_id, number)
-        for hole_first, hole_next in overlapping(chunk, begin, end) if chunk is not None else ():
+        for hole_first, hole_next, cause in overlapping(chunk, begin, end) if chunk is not None else ():
+            if cause == Cause.ABORTED:
+                continue
             if begin < hole_first:
                 add_range(parts, begin, hole_first)
             begin = max(begin, hole_next)
@@ -98,13 +101,31 @@ def live_parts(state: State, stream: Stream, first: int, next_: int) -> list[int
     return parts
 
 
-def overlapping(chunk: HoleChunk, first: int, next_: int) -> Iterator[tuple[int, int]]:
-    """The holes of a chunk that meet [first, next_), in order."""
+def take_out_aborted(chunk: HoleChunk, first: int, next_: int) -> int:
+    """Make room in [first, next_) for a hole of another cause; returns how many aborted offsets were there."""
+    kept: list[int] = []
+    count = 0
+    for at in range(0, len(chunk.holes), 4):
+        hole_first, hole_next, cause, producer_id = chunk.holes[at : at + 4]
+        begin, end = max(hole_first, first), min(hole_next, next_)
+        if cause != Cause.ABORTED or begin >= end:
+            kept += (hole_first, hole_next, cause, producer_id)
+            continue
+        count += end - begin
+        for part_first, part_next in ((hole_first, begin), (end, hole_next)):
+            if part_first < part_next:
+                kept += (part_first, part_next, cause, producer_id)
+    chunk.holes[:] = kept
+    return count
+
+
+def overlapping(chunk: HoleChunk, first: int, next_: int) -> Iterator[tuple[int, int, int]]:
+    """The holes of a chunk that meet [first, next_), in order, with their causes."""
     holes = chunk.holes
     for at in range(4 * find(chunk, first), len(holes), 4):
         if holes[at] >= next_:
             return
-        yield holes[at], holes[at + 1]
+        yield holes[at], holes[at + 1], holes[at + 2]
 
 
 def add_range(ranges: list[int], first: int, next_: int) -> None:

@@ -169,7 +169,7 @@ def decide_delete_records(state: State, command: DeleteRecords, now_ns: int) -> 
         return None, TooLarge("offsets in one delete", limits.DELETE_OFFSETS_MAX, offsets)
     live: list[int] = []
     for at in range(0, len(command.ranges), 2):
-        live += holes.live_parts(state, stream, command.ranges[at], command.ranges[at + 1])
+        live += holes.deletable_parts(state, stream, command.ranges[at], command.ranges[at + 1])
     if not live:
         return None, stands(stream)
     operation = HolesAdded(stream.stream_id, live, Cause.DELETED)

@@ -137,7 +137,7 @@ class Model(StageModel):
         changed = False
         for offset in offsets_of(command.ranges):
             record = stream["records"][offset]
-            if record["status"] == "committed":
+            if record["status"] in ("committed", "aborted"):
                 record["status"] = "deleted"
                 changed = True
         return self.stands(stream, changed)
