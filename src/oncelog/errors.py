@@ -49,7 +49,3 @@ class BatchInvalid(OncelogError):
         self.reason = reason
         self.position = position
         super().__init__(f"{reason} (byte {position} of the batch)")
-
-
-class OutcomeUnknown(OncelogError):
-    """The command may or may not have happened: retry it with the same claim."""

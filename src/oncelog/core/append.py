@@ -16,8 +16,7 @@ from oncelog.core import batch as codec
 from oncelog.core import message_id, names
 from oncelog.core.command import Append, AppendEach, EachRecord
 from oncelog.core.entry import CLOSES, RENEWS, TRANSACTIONAL, Appended, Claimed, Compound, Entry, IdsUsed, Operation
-from oncelog.core.memory import is_gone, known_id, living, use_counts
-from oncelog.core.memory import known_producer as known_producer  # `verify` asks it too
+from oncelog.core.memory import is_gone, known_id, known_producer, living, use_counts
 from oncelog.core.outcome import (
     BatchRefused,
     ClaimInvalid,
