@@ -98,6 +98,10 @@ KAFKA_FENCE_EPOCH_MAX: Final = 32_767
 PRODUCER_BATCHES_REMEMBERED: Final = 5
 """Batches per producer whose offsets a retry can ask for: Kafka's window, the most such a client has in flight."""
 
+PRODUCER_SESSIONS_DISPLACED: Final = 4
+"""Sessions of earlier runs kept per producer, so that a zombie's first request is fenced and not taken for a restart.
+A run that was displaced four times over has missed four restarts of its own service."""
+
 DEDUPE_FLOOR_MS_DEFAULT: Final = 7 * 24 * 3600 * 1000
 """Ids and producers outlive their record by this much: longer than a weekend outage plus its repair."""
 
@@ -222,6 +226,35 @@ INDEX_COMMIT_IDS: Final = 500_000
 
 INDEX_ROWS_CACHED_MAX: Final = 100_000
 """Rows that the index builder keeps between commits, some 50 MB: beyond it they are read again when needed."""
+
+# --- HTTP ------------------------------------------------------------------------------------------------------
+
+HTTP_DISCARD_BYTES_MAX: Final = 64 * MIB
+"""An oversize body is read to its end up to this, so that its sender hears the answer; a larger one is cut off."""
+
+HTTP_DIGITS_MAX: Final = 19
+"""Digits of a number in a header or query: what 64 bits hold. Longer texts are refused before they become numbers."""
+
+HTTP_LIST_MAX: Final = 1_000
+"""Rows of one page of a listing."""
+
+HTTP_LIST_DEFAULT: Final = 100
+"""Rows of a page that names no limit: a screen or two."""
+
+HTTP_EARLY_AHEAD_MAX: Final = 5
+"""How far ahead of its turn a request may come and still wait for those before it: what a client has in flight."""
+
+HTTP_EARLY_BYTES_MAX: Final = 64 * MIB
+"""Bytes of all requests that wait for their turn. Beyond it a gap is answered at once."""
+
+HTTP_CONNECTION_EPOCHS_MAX: Final = 64
+"""Producers whose epoch a connection remembers for requests that name neither session nor epoch."""
+
+HTTP_RECEIVE_BYTES: Final = 256 * KIB
+"""The buffer that all connections share for reading: a socket read is handed on before the next one begins."""
+
+HTTP_READ_RECENT_BYTES: Final = 512 * MIB
+"""Journal bytes from the end that are taken to be in the page cache and read on the loop; older ones on a thread."""
 
 assert ENTRY_BYTES_MAX < GROUP_BYTES_MAX < SEGMENT_BYTES_DEFAULT
 assert TXN_RANGES_MAX * TXN_RANGE_BYTES + COMMIT_APPENDS_MAX * TXN_STREAM_BYTES < BATCH_BYTES_MAX

@@ -35,7 +35,6 @@ from oncelog.core.producer import (
     advance,
     classify,
     dialect_of,
-    expired,
     find_flaw,
     judge,
 )
@@ -375,6 +374,19 @@ def test_managed_restart_whose_answer_was_lost_is_a_duplicate_though_it_names_th
     assert judge(row, msgspec.structs.replace(old_run, epoch=NOT_TOLD)) == Fenced(5, NOT_TOLD)
 
 
+def test_managed_run_that_was_displaced_before_it_heard_its_answer_is_fenced_and_not_a_restart() -> None:
+    row = advance(None, first := claim_of(REQUESTS, -1, 0, managed=True, session="a", digest=RED), 1, 0, 1, 1)
+    for epoch, session in enumerate(("b", "c", "d", "e"), 2):
+        assert judge(row, first) == (Duplicate(0, 1, 1, 0) if row.session == "a" else Fenced(epoch - 1, -1))
+        claim = claim_of(REQUESTS, -1, 0, managed=True, session=session, digest=BLUE)
+        assert judge(row, claim) == Accept(epoch, True)
+        row = advance(row, claim, epoch, epoch, epoch + 1, epoch)
+    assert row.displaced == ("a", "b", "c", "d")
+    assert judge(row, first) == Fenced(5, -1)
+    later = advance(row, claim_of(REQUESTS, -1, 0, managed=True, session="f", digest=RED), 6, 9, 10, 9)
+    assert later.displaced == ("b", "c", "d", "e"), "the oldest is forgotten"
+
+
 def test_managed_sequence_zero_without_session_is_a_retry_until_five_batches_follow() -> None:
     again = claim_of(REQUESTS, NOT_TOLD, 0, managed=True, digest=RED)
     for count, verdict in (
@@ -432,9 +444,3 @@ def test_row_comes_back_from_messagepack_as_it_was() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=Producer) == row
     verdict = judge(row, claim_of(REQUESTS, 1, 6, digest=BLUE))
     assert verdict == Duplicate((3, 10, 12, 8, 0, 1), 0, 1, 6)
-
-
-def test_row_expires_at_the_floor_after_its_last_use() -> None:
-    row = advance(row_of(RECORDS, 0, singles(1)), claim_of(RECORDS, 0, 1), 0, 1, 2, 1_000)
-    assert not expired(row, 1_499, 500)
-    assert expired(row, 1_500, 500)

@@ -3,6 +3,7 @@
 import pytest
 
 from oncelog import limits
+from oncelog.core import batch as codec
 from oncelog.core.command import (
     AddPartitions,
     CloseStream,
@@ -48,6 +49,28 @@ def test_creating_twice_is_agreeing(log: CoreHarness) -> None:
     assert log.last_entry is None
     assert isinstance(log.run(CreateTopic("t", 3)), TopicExists)
     assert isinstance(log.run(CreateTopic("t", 2, TopicConfig(content_type="text/plain"))), TopicExists)
+
+
+def test_first_content_is_part_of_the_making_and_a_retry_adds_nothing(log: CoreHarness) -> None:
+    create = CreateTopic("t", 2, batch=codec.encode_values([b"a", b"b"], 1), count=2, close=True)
+    assert log.run(create) == TopicDone(1, [2, 3], True, 2, True)
+    assert log.run(create) == TopicDone(1, [2, 3], False, 2, True)
+    for partition, tail in ((0, 2), (1, 0)):
+        stands = log.run(GetStream("t", partition))
+        assert isinstance(stands, StreamDone)
+        assert (stands.tail, stands.closed) == (tail, True)
+    assert log.run(CreateTopic("t", 2)) == TopicExists("t", "it is closed")
+    log.run(CreateTopic("open"))
+    assert log.run(CreateTopic("open", close=True)) == TopicExists("open", "it is not closed")
+    assert isinstance(log.run(CreateTopic("much", batch=bytes(limits.BATCH_BYTES_MAX + 1), count=1)), TooLarge)
+
+
+def test_content_types_are_compared_by_media_type_alone(log: CoreHarness) -> None:
+    log.run(CreateTopic("t", config=TopicConfig(content_type="text/plain; charset=utf-8")))
+    again = log.run(CreateTopic("t", config=TopicConfig(content_type="Text/PLAIN")))
+    assert again == TopicDone(1, [2], False)
+    assert isinstance(log.append("t", content_type="text/plain"), Confirmed)
+    assert isinstance(log.append("t", content_type="text/csv"), ContentTypeMismatch)
 
 
 def test_topic_found_is_a_copy_that_later_growth_leaves_alone(log: CoreHarness) -> None:
@@ -173,8 +196,8 @@ def test_closing_with_a_claim_uses_the_sequence_up(log: CoreHarness) -> None:
     log.create("t")
     log.append("t", claim=requests("http:p", 0))
     assert log.run(CloseStream("t", 0, requests("http:p", 2))) == SequenceGap(1, 2)
-    assert log.run(CloseStream("t", 0, requests("http:p", 1))) == StreamDone(2, 0, 1, 1, True, True)
-    assert log.run(CloseStream("t", 0, requests("http:p", 1))) == StreamDone(2, 0, 1, 1, True, False)
+    assert log.run(CloseStream("t", 0, requests("http:p", 1))) == StreamDone(2, 0, 1, 1, True, True, 0, 1)
+    assert log.run(CloseStream("t", 0, requests("http:p", 1))) == StreamDone(2, 0, 1, 1, True, False, 0, 1)
     assert log.run(CloseStream("t", 0, requests("http:p", 5))) == StreamDone(2, 0, 1, 1, True, False)
 
 
@@ -188,7 +211,7 @@ def test_fenced_producer_does_not_close(log: CoreHarness) -> None:
 def test_close_with_the_sequence_of_an_append_does_not_claim_to_have_closed(log: CoreHarness) -> None:
     log.create("t")
     log.append("t", claim=requests("http:p", 0))
-    assert log.run(CloseStream("t", 0, requests("http:p", 0))) == StreamDone(2, 0, 1, 1, False, False)
+    assert log.run(CloseStream("t", 0, requests("http:p", 0))) == StreamDone(2, 0, 1, 1, False, False, 0, 0)
 
 
 # --- trimming and deleting ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ All chance comes from the seed, so a failing run is repeated exactly by its numb
 
 import argparse
 import itertools
+import multiprocessing
 import random
 import sys
 import time
@@ -260,16 +261,28 @@ def run_seed(seed: int) -> SimRun:
     return sim
 
 
-def explore_everything() -> int:
-    """Every workload of one, two and three operations, each cut at every call. Returns the survivors judged."""
+def explore_workloads(chosen: tuple[int, int]) -> int:
+    """Every workload of so many operations that begins with this one, cut at every call. Returns the survivors judged."""
+    length, first = chosen
     bases = (Base(), Base(near_end=True))
     survivors = 0
     with nothing_cached():
-        for length in (1, 2, 3):
-            for number, workload in enumerate(itertools.product(OPERATIONS, repeat=length)):
-                for together in (False, True):
-                    base = bases[(number + together) % 2]
-                    survivors += Explorer(base, workload, together=together, recovery=length == 1).explore()
+        for number, rest in enumerate(itertools.product(OPERATIONS, repeat=length - 1), first):
+            for together in (False, True):
+                base = bases[(number + together) % 2]
+                workload = (OPERATIONS[first], *rest)
+                survivors += Explorer(base, workload, together=together, recovery=length == 1).explore()
+    return survivors
+
+
+def explore_everything() -> int:
+    """Every workload of one, two and three operations, shared out over all cores. Returns the survivors judged."""
+    parts = [(length, first) for length in (1, 2, 3) for first in range(len(OPERATIONS))]
+    survivors = 0
+    with multiprocessing.Pool() as pool:
+        for done, judged in enumerate(pool.imap_unordered(explore_workloads, parts), 1):
+            survivors += judged
+            print(f"sim: {done} of {len(parts)} parts, {survivors} survivors judged", file=sys.stderr, flush=True)
     return survivors
 
 

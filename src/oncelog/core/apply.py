@@ -47,7 +47,7 @@ from oncelog.core.entry import (
 )
 from oncelog.core.producer import Place, Producer, advance
 from oncelog.core.row_codec import decode_row
-from oncelog.core.rows import Cause, HoleChunk, Key, Remembered, Stage, Stream, Table, Topic, TopicConfig
+from oncelog.core.rows import Cause, HoleChunk, Key, Remembered, Stage, Stream, Table, Topic
 from oncelog.core.state import NO_STREAM, State, copied_txn
 from oncelog.core.txn import merge_range
 
@@ -142,8 +142,8 @@ def _add_holes(state: State, stream: Stream, first: int, next_: int, cause: int,
     stream.hole_count += next_ - first
 
 
-def _new_stream(state: State, stream_id: int, topic_id: int, partition: int, config: TopicConfig) -> None:
-    state.streams[stream_id] = Stream(stream_id, topic_id, partition, config)
+def _new_stream(state: State, stream_id: int, topic: Topic, partition: int) -> None:
+    state.streams[stream_id] = Stream(stream_id, topic.topic_id, partition, topic.config, topic=topic.name)
     state.touched[_STREAM].add(stream_id)
     state.changed_streams.add(stream_id)
     state.next_id = max(state.next_id, stream_id + 1)
@@ -158,18 +158,18 @@ def _topic(state: State, name: str) -> Topic:
 
 
 def _topic_created(state: State, op: TopicCreated, time_ns: int) -> None:
-    state.topics[op.name] = Topic(op.topic_id, op.name, list(op.stream_ids), op.config, time_ns)
+    topic = state.topics[op.name] = Topic(op.topic_id, op.name, list(op.stream_ids), op.config, time_ns)
     state.touched[_TOPIC].add(op.name)
     state.changed_topics.add(op.name)
     state.next_id = max(state.next_id, op.topic_id + 1)
     for partition, stream_id in enumerate(op.stream_ids):
-        _new_stream(state, stream_id, op.topic_id, partition, op.config)
+        _new_stream(state, stream_id, topic, partition)
 
 
 def _partitions_added(state: State, op: PartitionsAdded, _time_ns: int) -> None:
     topic = _topic(state, op.name)
     for stream_id in op.stream_ids:
-        _new_stream(state, stream_id, topic.topic_id, len(topic.stream_ids), topic.config)
+        _new_stream(state, stream_id, topic, len(topic.stream_ids))
         topic.stream_ids.append(stream_id)
 
 

@@ -120,11 +120,14 @@ _ONE_PRODUCER: Final = b"\xff" * 14 + b"\x00\x00\x00\x01"  # none, and record co
 
 
 def encode_one(
-    value: bytes | None, timestamp_ms: int, key: bytes | None = None, headers: Sequence[tuple[str, bytes | None]] = ()
+    value: bytes | bytearray | None,
+    timestamp_ms: int,
+    key: bytes | None = None,
+    headers: Sequence[tuple[str, bytes | None]] = (),
 ) -> bytes:
     """A batch of one record: base offset 0, no producer, CreateTime, not compressed."""
     if value is None or key is not None or len(headers) > 0:
-        return encode([(0, timestamp_ms, key, value, headers)])
+        return encode([(0, timestamp_ms, key, None if value is None else bytes(value), headers)])
     around = _ONE.get(len(value))
     if around is None:
         around = _around_one(len(value))

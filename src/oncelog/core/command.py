@@ -15,11 +15,17 @@ from oncelog.core.rows import TopicConfig
 
 
 class CreateTopic(msgspec.Struct, gc=False):
-    """Make a topic, or agree with the one that is there."""
+    """Make a topic, or agree with the one that is there. Its first content is part of its making: of a retry, what is
+    there counts."""
 
     name: str
     partitions: int = 1
     config: TopicConfig = msgspec.field(default_factory=TopicConfig)
+    batch: bytes = b""
+    """First records of partition 0; empty for none."""
+    count: int = 0
+    close: bool = False
+    """Closed from the start, all partitions."""
     urgent: ClassVar[bool] = False
 
 

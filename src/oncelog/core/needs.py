@@ -92,8 +92,13 @@ def _whole_topic(wanted: Wanted, command: c.AddPartitions | c.ConfigureTopic | c
             wanted.row(Table.STREAM, stream_id)
 
 
-def _topic_name(wanted: Wanted, command: c.CreateTopic | c.GetTopic) -> None:
+def _topic_name(wanted: Wanted, command: c.GetTopic) -> None:
     wanted.row(Table.TOPIC, command.name)
+
+
+def _create(wanted: Wanted, command: c.CreateTopic) -> None:
+    if wanted.row(Table.TOPIC, command.name) and (topic := wanted.state.topics[command.name]) is not None:
+        wanted.row(Table.STREAM, topic.stream_ids[0])
 
 
 def _close(wanted: Wanted, command: c.CloseStream) -> None:
@@ -238,7 +243,7 @@ _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
     c.Append: _append,
     c.AppendEach: _append_each,
     c.Commit: _commit,
-    c.CreateTopic: _topic_name,
+    c.CreateTopic: _create,
     c.AddPartitions: _whole_topic,
     c.ConfigureTopic: _whole_topic,
     c.DeleteTopic: _whole_topic,

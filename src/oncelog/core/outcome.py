@@ -51,6 +51,9 @@ class TopicDone(msgspec.Struct, gc=False):
     topic_id: int
     stream_ids: list[int]
     changed: bool
+    tail: int = 0
+    """Of partition 0, when a topic is made or agreed with."""
+    closed: bool = False
 
 
 class StreamDone(msgspec.Struct, gc=False):
@@ -62,6 +65,9 @@ class StreamDone(msgspec.Struct, gc=False):
     tail: int
     closed: bool
     changed: bool = False
+    epoch: int = -1
+    sequence: int = -1
+    """Highest sequence accepted from this producer; -1 without a producer claim."""
 
 
 class StageDone(msgspec.Struct, gc=False):

@@ -12,7 +12,8 @@ Invariants of a row: the epoch never falls, `last` never falls within an epoch e
 batches all belong to the current epoch, and one mode holds for a whole epoch.
 
 What ends the promise: a row is forgotten after the dedupe floor. In MANAGED, a client run that was displaced before it
-learned its epoch and then sends its sequence 0 again looks like one more restart, since only the last session is kept.
+learned its epoch is fenced when it sends its sequence 0 again, because the sessions of the last few displaced runs are
+kept; one that was displaced by more runs than are kept, or that names no session, looks like one more restart.
 """
 
 from enum import IntEnum
@@ -20,7 +21,13 @@ from typing import Final, assert_never, cast
 
 import msgspec
 
-from oncelog.limits import KAFKA_FENCE_EPOCH_MAX, KAFKA_SEQUENCE_MAX, PRODUCER_BATCHES_REMEMBERED, SEQUENCE_MAX
+from oncelog.limits import (
+    KAFKA_FENCE_EPOCH_MAX,
+    KAFKA_SEQUENCE_MAX,
+    PRODUCER_BATCHES_REMEMBERED,
+    PRODUCER_SESSIONS_DISPLACED,
+    SEQUENCE_MAX,
+)
 
 BATCH_STRIDE: Final = 5
 """Fields per remembered batch in `Producer.batches`: first_seq, last_seq, digest, first_offset, next_offset."""
@@ -89,6 +96,8 @@ class Producer(msgspec.Struct, gc=False, array_like=True):
     epoch_first_digest: bytes = b""
     """Digest of the batch that opened this epoch at sequence 0; empty if the epoch opened at another sequence."""
     epoch_batch_count: int = 0
+    displaced: tuple[str, ...] = ()
+    """Sessions that held earlier epochs, oldest first: what they still send is a zombie's, never a restart."""
 
 
 class Accept(msgspec.Struct, gc=False):
@@ -193,7 +202,7 @@ class Situation(IntEnum):
     EPOCH_ABOVE_AT_ZERO = 5
     EPOCH_ABOVE_LATER = 6
     RESTART = 7  # managed: another run of the client begins at 0
-    STRAY = 8  # managed: another session in mid-sequence
+    STRAY = 8  # managed: another session in mid-sequence, or one that was displaced
     # All below: the current epoch.
     OTHER_MODE = 9
     REMEMBERED = 10  # exactly one of the remembered batches, content equal or not compared
@@ -337,6 +346,7 @@ def advance(
             session=claim.session,
             epoch_first_digest=claim.digest if claim.first == 0 else b"",
             epoch_batch_count=1,
+            displaced=_displaced(producer, claim.session),
         )
     last = claim.last
     batches = producer.batches
@@ -362,13 +372,11 @@ def advance(
     return producer
 
 
-def expired(producer: Producer, now_ns: int, dedupe_floor_ns: int) -> bool:
-    """Whether the row may be forgotten, fence included.
-
-    The caller keeps rows with an open txn, and rows whose records are still there, out of this question.
-    """
-    assert dedupe_floor_ns >= 0
-    return now_ns - producer.used_ns >= dedupe_floor_ns
+def _displaced(producer: Producer | None, session: str) -> tuple[str, ...]:
+    """The sessions to keep once `session` holds the epoch."""
+    if producer is None or not producer.session or producer.session == session:
+        return () if producer is None else producer.displaced
+    return (*producer.displaced, producer.session)[-PRODUCER_SESSIONS_DISPLACED:]
 
 
 def find_flaw(claim: ProducerClaim) -> BadClaim | None:
@@ -417,7 +425,7 @@ def classify(producer: Producer | None, claim: ProducerClaim) -> Situation:
         if not _is_same_run(producer, claim):
             if NOT_TOLD < claim.epoch < producer.epoch:
                 return Situation.EPOCH_BELOW
-            return Situation.RESTART if claim.first == 0 else Situation.STRAY
+            return Situation.RESTART if claim.first == 0 and not _is_displaced(producer, claim) else Situation.STRAY
         if NOT_TOLD < claim.epoch < producer.epoch and not _is_retried_restart(producer, claim):
             return Situation.EPOCH_BELOW
     elif claim.epoch < producer.epoch:
@@ -437,6 +445,11 @@ def _is_same_run(producer: Producer, claim: ProducerClaim) -> bool:
     # more than five batches is not still waiting for its first answer.
     followers = producer.epoch_batch_count - 1
     return claim.digest == producer.epoch_first_digest and followers <= PRODUCER_BATCHES_REMEMBERED
+
+
+def _is_displaced(producer: Producer, claim: ProducerClaim) -> bool:
+    """Whether a claim comes from a run that held an earlier epoch."""
+    return claim.session != "" and claim.session in producer.displaced
 
 
 def _is_retried_restart(producer: Producer, claim: ProducerClaim) -> bool:

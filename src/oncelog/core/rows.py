@@ -93,6 +93,8 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
     """Flat (floor, time ns) pairs, oldest first: when each stretch was removed, for the dedupe floor."""
     pins: dict[str, int] | None = None
     """Pinned cursors and their frontiers: retention never passes them unless told."""
+    topic: str = ""
+    """The name of its topic, for listings: rows that hang on a stream know its id alone."""
 
     @property
     def stable(self) -> int:

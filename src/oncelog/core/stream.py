@@ -1,8 +1,10 @@
 """Topics and streams: create, grow, configure, close, delete, trim, delete single records."""
 
+import msgspec
+
 from oncelog import limits
 from oncelog.core import holes
-from oncelog.core.append import judged_against
+from oncelog.core.append import append_refused, judged_against
 from oncelog.core.command import (
     AddPartitions,
     CloseStream,
@@ -12,8 +14,10 @@ from oncelog.core.command import (
     DeleteTopic,
     Trim,
 )
+from oncelog.core.content_type import is_same_type
 from oncelog.core.cursor import ranges_refused
 from oncelog.core.entry import (
+    Appended,
     Claimed,
     Compound,
     Entry,
@@ -39,7 +43,7 @@ from oncelog.core.outcome import (
 )
 from oncelog.core.producer import Accept, Duplicate, judge
 from oncelog.core.refuse import refusal_of
-from oncelog.core.rows import Cause, Stream
+from oncelog.core.rows import Cause, Stream, Topic
 from oncelog.core.state import State
 
 Decision = tuple[Entry | None, Outcome]
@@ -54,17 +58,36 @@ def decide_create(state: State, command: CreateTopic, now_ns: int) -> Decision:
     """A new topic, or agreement with the one that is there: creating twice is a retry."""
     if not 1 <= command.partitions <= limits.PARTITIONS_MAX:
         return None, TooLarge("partitions", limits.PARTITIONS_MAX, command.partitions)
+    if command.batch and (refusal := append_refused(command.batch, command.count)) is not None:
+        return None, refusal
     topic = state.topics[command.name]
     if topic is not None:
-        if topic.config != command.config:
-            return None, TopicExists(command.name, "it has other settings")
-        if len(topic.stream_ids) != command.partitions:
-            return None, TopicExists(command.name, f"it has {len(topic.stream_ids)} partitions")
-        return None, TopicDone(topic.topic_id, list(topic.stream_ids), changed=False)
+        return None, _agreed(state, topic, command)
     topic_id = state.next_id
     stream_ids = list(range(topic_id + 1, topic_id + 1 + command.partitions))
-    operation = TopicCreated(topic_id, command.name, stream_ids, command.config)
-    return Compound(now_ns, [operation]), TopicDone(topic_id, list(stream_ids), changed=True)
+    operations: list[Operation] = [TopicCreated(topic_id, command.name, stream_ids, command.config)]
+    if command.batch:
+        operations.append(Appended(stream_ids[0], 0, command.count, command.batch, now_ns))
+    if command.close:
+        operations += [StreamClosed(stream_id) for stream_id in stream_ids]
+    tail = command.count if command.batch else 0
+    return Compound(now_ns, operations), TopicDone(topic_id, list(stream_ids), True, tail, command.close)
+
+
+def _agreed(state: State, topic: Topic, command: CreateTopic) -> Outcome:
+    """Whether the topic that is there is the one asked for: settings, partitions, and whether it is closed."""
+    config = command.config
+    if is_same_type(config.content_type, topic.config.content_type):
+        config = msgspec.structs.replace(config, content_type=topic.config.content_type)
+    if topic.config != config:
+        return TopicExists(command.name, "it has other settings")
+    if len(topic.stream_ids) != command.partitions:
+        return TopicExists(command.name, f"it has {len(topic.stream_ids)} partitions")
+    first = state.streams[topic.stream_ids[0]]
+    assert first is not None, "a topic's streams are there"
+    if first.closed != command.close:
+        return TopicExists(command.name, "it is closed" if first.closed else "it is not closed")
+    return TopicDone(topic.topic_id, list(topic.stream_ids), False, first.tail, first.closed)
 
 
 def decide_add_partitions(state: State, command: AddPartitions, now_ns: int) -> Decision:
@@ -113,19 +136,23 @@ def decide_close(state: State, command: CloseStream, now_ns: int) -> Decision:
         return None, TopicMissing(command.topic, command.partition)
     operations: list[Operation] = [] if stream.closed else [StreamClosed(stream.stream_id)]
     claim = command.claim
+    epoch = sequence = -1
     if claim is not None:
         producer, renews = judged_against(state, stream, claim, now_ns)
         verdict = judge(producer, claim)
         if isinstance(verdict, Accept):
+            epoch, sequence = verdict.epoch, claim.last
             place = [stream.stream_id, stream.tail, stream.tail]
             operations.append(Claimed(stream.stream_id, claim, verdict.epoch, place, renews))
         elif isinstance(verdict, Duplicate):
+            epoch, sequence = verdict.epoch, verdict.last
             operations = []  # of the close that closed it, or of an append that did not: the answer says which
         elif not stream.closed:
             return None, refusal_of(verdict)
     entry = Compound(now_ns, operations) if operations else None
     answer = stands(stream, changed=entry is not None)
     answer.closed = stream.closed or entry is not None
+    answer.epoch, answer.sequence = epoch, sequence
     return entry, answer
 
 

@@ -23,7 +23,7 @@ from oncelog.core.command import Append, AppendEach, AppendStage, Command, Commi
 from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
 from oncelog.core.message_id import id_hash
-from oncelog.core.outcome import NoRoom, Outcome, Overloaded, TooLarge
+from oncelog.core.outcome import NoRoom, NotFound, Outcome, Overloaded, TooLarge
 from oncelog.core.producer import Producer
 from oncelog.core.state import State
 from oncelog.engine.read_view import ReadView, ViewChanges, take_changes
@@ -194,6 +194,10 @@ class CommitLoop:
         while missing := needs.needs(state, command):
             for table, key in missing:
                 state.tables[table][key] = index.get(table, key)
+
+    def gate(self, reveal: Callable[[], None]) -> None:
+        """Call `reveal` once everything that was appended so far is durable: for what was looked up, not decided."""
+        self._answer(lambda _: reveal(), NotFound("outcome"))
 
     def _answer(self, reply: Reply, outcome: Outcome) -> None:
         """The gate: behind whatever was appended before this was decided."""

@@ -7,15 +7,18 @@ was not confirmed by the disk is ever confirmed to anybody, and there is no retr
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from oncelog import limits
 from oncelog.core.command import Command
 from oncelog.core.outcome import Outcome, Refusal, TopicMissing
+from oncelog.core.producer import Producer
+from oncelog.core.rows import Cursor, Stream, Table, Topic
 from oncelog.engine.clock import SteadyClock
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
 from oncelog.engine.cut import Cut, take_cut
@@ -23,13 +26,16 @@ from oncelog.engine.follow import Follow, Waiter, Wake
 from oncelog.engine.generations import Generations
 from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.index_building import IndexBuilding
+from oncelog.engine.listing import ListedCursor, Page, list_cursors, list_producers, list_topics
+from oncelog.engine.provenance import WrittenBy, written_by
 from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
-from oncelog.engine.writer import GroupWriter, SpareKeeper
+from oncelog.engine.writer import GroupWriter, SpareKeeper, WriteSeconds
 from oncelog.errors import DiskFull
 from oncelog.storage.index.interface import IndexBuilder
 from oncelog.storage.journal import JournalStats
+from oncelog.storage.segment import GroupGone
 
 
 class Settings(msgspec.Struct, gc=False):
@@ -138,6 +144,15 @@ class Engine:
         self.submit(command, reply)
         return await future
 
+    def now_ns(self) -> int:
+        """The log's own time: it never runs back."""
+        return self._clock()
+
+    @property
+    def write_seconds(self) -> WriteSeconds:
+        """How long groups take on the disk."""
+        return self._writer.seconds
+
     @property
     def journal_stats(self) -> JournalStats:
         """How large the journal is."""
@@ -217,6 +232,86 @@ class Engine:
         if stream is None:
             return TopicMissing(topic, partition)
         return self._reader.plan(stream, offset, bytes_max, uncommitted=uncommitted)
+
+    def read_soon(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        bytes_max: int,
+        found: Callable[[ReadResult | Refusal], None],
+    ) -> None:
+        """As `read`, told to `found`: at once if the place is likely to be in the page cache, else once a thread has
+        read it. What goes wrong meanwhile ends the process: a log that cannot be read must not go on quietly."""
+        plan = self._plan(topic, partition, offset, bytes_max, uncommitted=False)
+        if isinstance(plan, Refusal):
+            found(plan)
+            return
+        if not plan.parts or self._is_recent(plan.parts[0].group):
+            with self._guard:
+                found(_result(plan, self._reader.fetch(plan), uncommitted=False))
+            return
+
+        def fetched(future: "Future[list[ReadBatch]]") -> None:
+            with self._guard:
+                batches = future.result()
+            self._loop.call_soon_threadsafe(found, _result(plan, batches, uncommitted=False))
+
+        self._cold.submit(self._reader.fetch, plan).add_done_callback(fetched)
+
+    def _is_recent(self, group: int) -> bool:
+        return self._journal.bytes_between(group, self._journal.durable_group) < limits.HTTP_READ_RECENT_BYTES
+
+    def who_wrote(self, stream_id: int, offset: int, told: Callable[[WrittenBy | None], None]) -> None:
+        """Tell who wrote the record at `offset`, which must be readable; None if it had no producer, or is gone."""
+        place = self._reader.place_of(stream_id, offset)
+        if place is None:
+            told(None)
+            return
+
+        def looked_up() -> WrittenBy | None:
+            try:
+                return written_by(self._journal.payload(place.group), place.at)
+            except GroupGone:
+                return None
+
+        def found(future: "Future[WrittenBy | None]") -> None:
+            with self._guard:
+                self._loop.call_soon_threadsafe(told, future.result())
+
+        self._cold.submit(looked_up).add_done_callback(found)
+
+    # --- listings --------------------------------------------------------------------------------------------------
+
+    def list_topics(self, prefix: str, after: str, limit: int) -> Page[Topic]:
+        """Topics as readers see them, by name."""
+        return list_topics(self.view, self._index, prefix, after, limit)
+
+    def list_producers(
+        self, stream_id: int, prefix: str, after: str, limit: int, told: Callable[[Page[Producer]], None]
+    ) -> None:
+        """A stream's producers by scoped name, told once what is known of them is durable."""
+        page = list_producers(self.commits.state, self._index, stream_id, prefix, after, limit)
+        copied = Page([(key, copy(row)) for key, row in page.rows], page.next)
+        self.commits.gate(lambda: told(copied))
+
+    def list_cursors(
+        self, prefix: str, after: tuple[str, int] | None, limit: int, told: Callable[[list[ListedCursor], Any], None]
+    ) -> None:
+        """Cursors by name and stream, told once they are durable. Those of deleted topics are left out."""
+        page = list_cursors(self.commits.state, self._index, prefix, after, limit)
+        listed = []
+        for (name, stream_id), row in page.rows:
+            stream = self._stream_row(stream_id)
+            if stream is not None and not stream.deleted_ns:
+                cursor = Cursor(row.frontier, list(row.confirmed), row.metadata, row.pinned, row.used_ns)
+                listed.append(ListedCursor(name, stream.topic, stream.partition, cursor))
+        self.commits.gate(lambda: told(listed, page.next))
+
+    def _stream_row(self, stream_id: int) -> Stream | None:
+        row = self.commits.state.streams.get(stream_id) or self._index.get(Table.STREAM, stream_id)
+        assert row is None or isinstance(row, Stream)
+        return row
 
     def wait(self, topic: str, partition: int, offset: int, wake: Wake) -> Waiter | Refusal | None:
         """Call `wake` when there is something to read at or after `offset`; None if there is already."""

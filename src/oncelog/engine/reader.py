@@ -112,6 +112,13 @@ class Reader:
                     yield row.first, row
                 offset = row.first + row.count
 
+    def place_of(self, stream_id: int, offset: int) -> Place | None:
+        """Where the batch that holds a stream's offset lies; None if it was trimmed."""
+        stream = self._view.stream(stream_id)
+        if stream is None or not stream.floor <= offset < stream.tail:
+            return None
+        return next((place for _, place in self._batches(stream_id, offset, offset + 1)), None)
+
     def _places_from(self, extent: int, offset: int) -> list[Place]:
         """Some rows from the one that holds `offset` on: from memory if it is there, else from the index."""
         packed = self._places.rows_from(extent, offset, _PLACES_PER_LOOKUP)

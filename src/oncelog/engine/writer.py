@@ -6,6 +6,7 @@ which ends the process; the threads never retry.
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -18,6 +19,16 @@ Post = Callable[..., object]
 """Runs a callback on the loop's thread: `loop.call_soon_threadsafe`."""
 
 
+class WriteSeconds:
+    """How long writing and syncing took. Only the writer's thread adds to it."""
+
+    __slots__ = ("count", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+
+
 class GroupWriter:
     """Writes and syncs one group at a time, in order."""
 
@@ -27,6 +38,7 @@ class GroupWriter:
         self._done = done
         self._failed = failed
         self._groups: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
+        self.seconds = WriteSeconds()
         self._thread = threading.Thread(target=self._run, name="oncelog-writer", daemon=True)
         self._thread.start()
 
@@ -42,7 +54,10 @@ class GroupWriter:
     def _run(self) -> None:
         with suppress(StorageError), Guard(lambda error: self._post(self._failed, error)):
             while (group := self._groups.get()) is not None:
+                begun = time.perf_counter()
                 self._journal.write(group.open, group.buffers)
+                self.seconds.total += time.perf_counter() - begun
+                self.seconds.count += 1
                 self._post(self._done, group)
 
 

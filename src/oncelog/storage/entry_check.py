@@ -23,6 +23,7 @@ from oncelog.core.entry import (
     Operation,
     StageAppended,
     StagePublished,
+    TopicCreated,
 )
 from oncelog.core.producer import Conflict, Duplicate, Fenced, Overlap, ProducerClaim, judge
 from oncelog.core.rows import FOREVER, HoleChunk, Stream, Table, chunk_of
@@ -46,10 +47,12 @@ class EntryCheck:
         # Within one entry: what its earlier operations have changed already.
         self._tails: dict[int, int] = {}
         self._ids: dict[bytes, tuple[int, int]] = {}
+        self._made: set[int] = set()
 
     def __call__(self, state: State, number: int, _entry_at: int, entry: Entry) -> None:
         self._tails.clear()
         self._ids.clear()
+        self._made.clear()
         if entry.time_ns < state.time_ns:
             raise Corruption(f"entry {number} is older than the one before it")
         for operation in entry.operations if isinstance(entry, Compound) else (entry,):
@@ -62,6 +65,12 @@ class EntryCheck:
 
     def _operation(self, state: State, op: Operation, time_ns: int) -> None:
         match op:
+            case TopicCreated():
+                self._made.update(op.stream_ids)
+                self._tails.update(dict.fromkeys(op.stream_ids, 0))
+            case Appended() if op.stream_id in self._made:
+                self._advance(state, op.stream_id, op.first, op.count)
+                self._batch(op.batch, op.count, dense=True)
             case Appended():
                 self._appended(state, op, time_ns)
             case StageAppended():

@@ -345,6 +345,12 @@ class Journal:
             raise Corruption("file cut short", file=segment_name(segment), position=position)
         return data
 
+    def payload(self, group: int) -> bytes:
+        """The whole payload of a durable group, checked."""
+        for _, payload in _groups(self._files, group, group, inclusive=True):
+            return payload
+        raise GroupGone(group, self.first_group)
+
     def where(self, group: int, first: int) -> tuple[str, int]:
         """The file and the byte of a place, for those who must name damage."""
         segment, position = self._files.locate(group)
@@ -425,8 +431,10 @@ class JournalReader:
         return None if end.last is None else end.last.group
 
 
-def _groups(files: SegmentFiles, after: int | None, until: int) -> Iterator[tuple[int, bytes]]:
-    if after is not None and after >= until:
+def _groups(
+    files: SegmentFiles, after: int | None, until: int, *, inclusive: bool = False
+) -> Iterator[tuple[int, bytes]]:
+    if after is not None and after >= until + inclusive:
         return
     frames = walk(files, after, until=until)
     while True:
@@ -438,7 +446,7 @@ def _groups(files: SegmentFiles, after: int | None, until: int) -> Iterator[tupl
         except OSError as error:
             raise _disk_error(error, "cannot read the journal") from error
         # Outside of the `try`: what the caller does between two groups is not a fault of this disk.
-        if found.frame.group != after:
+        if inclusive or found.frame.group != after:
             yield found.frame.group, payload
 
 

@@ -38,11 +38,17 @@ class Model(StageModel):
                 return o.TopicExists(command.name, "it has other settings")
             if len(topic["streams"]) != command.partitions:
                 return o.TopicExists(command.name, f"it has {len(topic['streams'])} partitions")
-            return o.TopicDone(topic["id"], list(topic["streams"]), False)
+            first = self.streams[topic["streams"][0]]
+            if first["closed"] != command.close:
+                return o.TopicExists(command.name, "it is closed" if first["closed"] else "it is not closed")
+            return o.TopicDone(topic["id"], list(topic["streams"]), False, len(first["records"]), first["closed"])
         topic_id = self.take_id()
         streams = [self.new_stream(command.config) for _ in range(command.partitions)]
         self.topics[command.name] = {"id": topic_id, "streams": streams, "config": command.config}
-        return o.TopicDone(topic_id, list(streams), True)
+        self.add_records(self.streams[streams[0]], command.count, "")
+        for stream_id in streams:
+            self.streams[stream_id]["closed"] = command.close
+        return o.TopicDone(topic_id, list(streams), True, command.count, command.close)
 
     def new_stream(self, config: TopicConfig) -> int:
         """An empty stream."""
@@ -85,13 +91,17 @@ class Model(StageModel):
             return o.TopicMissing(command.topic, command.partition)
         was_closed = stream["closed"]
         changed = not was_closed
+        numbers: Any = None
+        epoch = sequence = -1
         if command.claim is not None:
             verdict, numbers = self.judge(stream["id"], command.claim)
             if verdict == "accept":
                 tail = len(stream["records"])
                 self.claim(stream["id"], command.claim, [stream["id"], tail, tail])
+                epoch, sequence = command.claim.epoch, command.claim.last
                 changed = True
             elif verdict == "duplicate":
+                epoch, sequence = numbers["epoch"], numbers["last"]
                 changed = False
             elif not was_closed:
                 assert isinstance(numbers, o.Refusal)
@@ -99,7 +109,9 @@ class Model(StageModel):
             else:
                 changed = False
         stream["closed"] = was_closed or changed
-        return self.stands(stream, changed)
+        answer = self.stands(stream, changed)
+        answer.epoch, answer.sequence = epoch, sequence
+        return answer
 
     def trim(self, command: c.Trim) -> o.Outcome:
         """Raise the floor, over holes."""

@@ -1,0 +1,314 @@
+"""POST and PUT on a stream: records in, one command out, and its outcome as the dialect of the request tells it.
+
+A body becomes records by its own content type: JSON arrays are one record per element, raw batches are taken as they
+are, anything else is one record. That the stream holds this type is for core to say.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from oncelog.core import batch as codec
+from oncelog.core.command import Append, CloseStream, CreateTopic
+from oncelog.core.content_type import media_type
+from oncelog.core.message_id import content_digest, values_digest
+from oncelog.core.outcome import (
+    Confirmed,
+    Fenced,
+    Outcome,
+    Refusal,
+    SequenceGap,
+    StreamClosedRefusal,
+    StreamDone,
+    TailMismatch,
+    TopicDone,
+)
+from oncelog.core.producer import ProducerClaim
+from oncelog.core.rows import TopicConfig
+from oncelog.errors import BatchInvalid
+from oncelog.protocols.http import answers
+from oncelog.protocols.http.actions import Action, Done, Submit
+from oncelog.protocols.http.claims import Dialect, HeaderInvalid, claim_of, key_of, text_of
+from oncelog.protocols.http.json_body import JsonInvalid, check_value, elements
+from oncelog.protocols.http.parser import Body, Request
+from oncelog.protocols.http.refusal_map import problem_of
+from oncelog.protocols.http.session import Session
+from oncelog.protocols.http.target import digits
+
+DEFAULT_TYPE: Final = "application/octet-stream"
+_NOT_BUILT: Final = (b"stream-forked-from", b"stream-ttl", b"stream-expires-at")
+
+TypeOf = Callable[[str], str]
+"""The content type of a topic, "" if there is none: what readers see of it."""
+
+_TYPES: Final[dict[bytes, tuple[str, str]]] = {}
+_TYPES_MAX: Final = 256
+
+
+def content_type_of(headers: dict[bytes, bytes]) -> tuple[str, str]:
+    """(as it was sent, media type); empty if absent. The few that are in use are looked up, not parsed again."""
+    raw = headers.get(b"content-type")
+    if raw is None:
+        return "", ""
+    known = _TYPES.get(raw)
+    if known is None:
+        if not all(32 <= byte < 127 for byte in raw):
+            raise HeaderInvalid("Content-Type is printable ASCII")
+        text = raw.decode()
+        known = (text, media_type(text))
+        if len(_TYPES) >= _TYPES_MAX:
+            _TYPES.clear()
+        _TYPES[raw] = known
+    return known
+
+
+def is_closing(headers: dict[bytes, bytes]) -> bool:
+    """Only `true` counts, in any case; anything else is as if the header were absent."""
+    value = headers.get(b"stream-closed")
+    return value is not None and value.lower() == b"true"
+
+
+# --- POST ----------------------------------------------------------------------------------------------------------
+
+
+def post(
+    request: Request, topic: str, partition: int, session: Session, now_ms: int, type_of: TypeOf, *, strict: bool
+) -> Action:
+    """Append, close, or both."""
+    headers = request.headers
+    body = request.body
+    closes = b"stream-closed" in headers and is_closing(headers)
+    if not body:
+        if not closes:
+            return _bad("empty_body", "an append has a body", "to close the stream, send Stream-Closed: true")
+        claim, dialect = claim_of(headers, topic, partition, content_digest(b""), session, strict=strict)
+        return Submit(CloseStream(topic, partition, claim), _CloseAnswer(dialect))
+    sent_type, kind = content_type_of(headers)
+    if not sent_type:
+        return _bad("content_type_missing", "an append has a Content-Type: that of the stream")
+    if kind == answers.BATCHES:
+        batch, count, digest = _raw_batch(body, topic, type_of)
+        sent_type = ""
+    elif kind == answers.JSON:
+        values = elements(body)
+        if not values:
+            return _bad("empty_array", "[] holds no record", "send at least one element")
+        count = len(values)
+        digest = values_digest(values)
+        batch = codec.encode_one(values[0], now_ms) if count == 1 else codec.encode_values(values, now_ms)
+    else:
+        count = 1
+        digest = content_digest(body)
+        batch = codec.encode_one(body, now_ms)
+    claim, dialect = claim_of(headers, topic, partition, digest, session, strict=strict)
+    command = Append(topic, partition, batch, count, digest, claim, b"", -1, "", sent_type, closes)
+    answer = _AppendAnswer(dialect)
+    if claim is not None and dialect == Dialect.X and not claim.session:
+        answer.claim, answer.session, answer.topic, answer.partition = claim, session, topic, partition
+    if len(headers) > 4:
+        _conditions(command, headers, answer)
+    return Submit(command, answer)
+
+
+def _conditions(command: Append, headers: dict[bytes, bytes], answer: "_AppendAnswer") -> None:
+    """Message id, If-Match and Stream-Seq."""
+    one, other = headers.get(b"stream-message-id"), headers.get(b"idempotency-key")
+    if one is not None or other is not None:
+        if one is not None and other is not None and one != other:
+            raise HeaderInvalid("Stream-Message-Id and Idempotency-Key are two names of one thing and differ")
+        command.message_id = one or other or b""
+        if not command.message_id:
+            raise HeaderInvalid("a message id is not empty")
+    match = headers.get(b"if-match")
+    if match is not None:
+        command.expected_tail = _expected_tail(match)
+        answer.etag = True
+    if b"stream-seq" in headers:
+        # Compared byte by byte: Latin-1 keeps that order.
+        command.order_key = headers[b"stream-seq"].decode("latin-1")
+        if not command.order_key:
+            raise HeaderInvalid("Stream-Seq is not empty")
+
+
+def _expected_tail(raw: bytes) -> int:
+    text = raw.decode("latin-1")
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    tail = digits(text)
+    if tail is None:
+        raise HeaderInvalid(
+            'If-Match is an offset, bare or quoted, as Stream-Next-Offset told it; "*" is not supported'
+        )
+    return tail
+
+
+def _raw_batch(body: Body, topic: str, type_of: TypeOf) -> tuple[bytes, int, bytes]:
+    """One record batch as its sender made it: looked through, so that every reader can read it later."""
+    batch = bytes(body)
+    header = codec.skim(batch)
+    if header.attributes & (codec.TRANSACTIONAL | codec.CONTROL):
+        raise BatchInvalid("a batch that a client sends is neither transactional nor a marker", codec.ATTRIBUTES_AT)
+    values = codec.decode_values(batch)
+    if media_type(type_of(topic)) == answers.JSON:
+        for value in values:
+            if value is not None:
+                check_value(value)
+    return batch, header.record_count, values_digest(values)
+
+
+def _bad(code: str, detail: str, hint: str = "") -> Done:
+    return Done(answers.problem(400, code, detail, hint=hint))
+
+
+# --- answers to POST -----------------------------------------------------------------------------------------------
+
+_PLAIN: Final = answers.head(204) + b"Stream-Next-Offset: %016d\r\n\r\n"
+_PRODUCER: Final = (
+    answers.head(200)
+    + b"Stream-Next-Offset: %016d\r\nProducer-Epoch: %d\r\nProducer-Seq: %d\r\nContent-Length: 0\r\n\r\n"
+)
+
+
+class _AppendAnswer:
+    """The outcome of an append in the words of its dialect."""
+
+    __slots__ = ("claim", "dialect", "etag", "partition", "session", "topic")
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.etag = False
+        self.claim: ProducerClaim | None = None
+        """Set if the connection is to remember its epoch; then so are the next three."""
+        self.session: Session | None = None
+        self.topic = ""
+        self.partition = 0
+
+    def __call__(self, outcome: Outcome) -> bytes:
+        if type(outcome) is not Confirmed:
+            assert isinstance(outcome, Refusal), outcome
+            return refused(outcome, self.dialect)
+        if not (outcome.duplicate or outcome.closed or self.etag):
+            if self.dialect == Dialect.PLAIN:
+                return _PLAIN % outcome.next
+            if self.dialect == Dialect.PRODUCER:
+                return _PRODUCER % (outcome.next, outcome.epoch, outcome.sequence)
+        return self._rare(outcome)
+
+    def _rare(self, outcome: Confirmed) -> bytes:
+        headers: dict[str, str | int] = {}
+        known = outcome.next >= 0
+        if known:
+            headers["Stream-Next-Offset"] = f"{outcome.next:016d}"
+        if outcome.duplicate:
+            headers["Stream-Duplicate"] = "true"
+        if outcome.gone:
+            headers["Stream-Gone"] = "true"
+        if outcome.closed:
+            headers["Stream-Closed"] = "true"
+        if self.etag and known:
+            headers["ETag"] = f'"{outcome.next:016d}"'
+        status = 204
+        if self.dialect == Dialect.PRODUCER:
+            status = 204 if outcome.duplicate else 200
+            headers["Producer-Epoch"] = outcome.epoch
+            headers["Producer-Seq"] = outcome.sequence
+        elif self.dialect == Dialect.X:
+            status = 204 if outcome.duplicate else 201
+            headers["X-Producer-Epoch"] = outcome.epoch
+            if known:
+                headers["X-Stream-Offset"] = f"{outcome.next - 1:08d}"
+            if self.session is not None and self.claim is not None:
+                self.session.used(key_of(self.claim, self.topic, self.partition), outcome.epoch)
+        return answers.empty(status, answers.lines(headers))
+
+
+class _CloseAnswer:
+    """The outcome of a close without content."""
+
+    __slots__ = ("dialect",)
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    def __call__(self, outcome: Outcome) -> bytes:
+        if not isinstance(outcome, StreamDone):
+            assert isinstance(outcome, Refusal), outcome
+            return refused(outcome, self.dialect)
+        headers: dict[str, str | int] = {"Stream-Next-Offset": f"{outcome.tail:016d}"}
+        if outcome.closed:
+            headers["Stream-Closed"] = "true"
+        if outcome.epoch >= 0:
+            if self.dialect == Dialect.X:
+                headers["X-Producer-Epoch"] = outcome.epoch
+            else:
+                headers |= {"Producer-Epoch": outcome.epoch, "Producer-Seq": outcome.sequence}
+        return answers.empty(204, answers.lines(headers))
+
+
+def refused(refusal: Refusal, dialect: Dialect) -> bytes:
+    """A refused write, with the headers that its dialect promises."""
+    headers: dict[str, str | int] = {}
+    match refusal:
+        case SequenceGap() if dialect == Dialect.X:
+            headers = {"X-Expected-Seq": refusal.expected, "X-Received-Seq": refusal.received}
+        case SequenceGap():
+            headers = {"Producer-Expected-Seq": refusal.expected, "Producer-Received-Seq": refusal.received}
+        case Fenced() if dialect == Dialect.X:
+            headers = {"X-Error": "stale-epoch", "X-Current-Epoch": refusal.current}
+        case Fenced():
+            headers = {"Producer-Epoch": refusal.current}
+        case StreamClosedRefusal():
+            headers = {"Stream-Closed": "true", "Stream-Next-Offset": f"{refusal.tail:016d}"}
+        case TailMismatch():
+            headers = {"ETag": f'"{refusal.tail:016d}"', "Stream-Next-Offset": f"{refusal.tail:016d}"}
+    return problem_of(refusal, answers.lines(headers) if headers else b"")
+
+
+# --- PUT -----------------------------------------------------------------------------------------------------------
+
+
+def put(request: Request, topic: str, now_ms: int) -> Action:
+    """Create a stream, with its first content if there is a body."""
+    headers = request.headers
+    for name in _NOT_BUILT:
+        if name in headers:
+            detail = f"{name.decode().title()} is not supported by this server yet"
+            return Done(answers.problem(501, "not_built", detail))
+    sent_type, kind = content_type_of(headers)
+    sent_type = sent_type or DEFAULT_TYPE
+    partitions = digits(text_of(headers, b"stream-partitions") or "1")
+    if partitions is None:
+        raise HeaderInvalid("Stream-Partitions is a whole number in digits")
+    command = CreateTopic(topic, partitions, TopicConfig(sent_type), close=is_closing(headers))
+    if request.body:
+        values = elements(request.body) if kind == answers.JSON else [bytes(request.body)]
+        if values:
+            command.batch, command.count = codec.encode_values(values, now_ms), len(values)
+    host = text_of(headers, b"host") or "localhost"
+    location = f"http://{host}{request.target.decode('latin-1').partition('?')[0]}"
+
+    def created(outcome: Outcome) -> bytes:
+        if not isinstance(outcome, TopicDone):
+            assert isinstance(outcome, Refusal), outcome
+            return problem_of(outcome)
+        told: dict[str, str | int] = {"Content-Type": sent_type, "Stream-Next-Offset": f"{outcome.tail:016d}"}
+        if outcome.changed:
+            told["Location"] = location
+        if outcome.closed:
+            told["Stream-Closed"] = "true"
+        return answers.empty(201 if outcome.changed else 200, answers.lines(told))
+
+    return Submit(command, created)
+
+
+MISTAKES: Final = (HeaderInvalid, JsonInvalid, BatchInvalid)
+"""What a request may be refused with before it becomes a command; `mistake` tells it."""
+
+
+def mistake(error: Exception) -> bytes:
+    """The answer to a request that could not be read."""
+    if isinstance(error, JsonInvalid):
+        return answers.problem(400, "json_invalid", f"the body is not JSON: {error}")
+    if isinstance(error, BatchInvalid):
+        numbers = {"position": error.position}
+        return answers.problem(400, "batch_invalid", f"the body is not a record batch: {error}", numbers=numbers)
+    return answers.problem(400, "header_invalid", str(error))

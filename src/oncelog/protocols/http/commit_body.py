@@ -1,0 +1,206 @@
+"""The JSON bodies of commits, cursors, stages and publishes as core commands."""
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+
+from oncelog.core import batch as codec
+from oncelog.core import command as c
+from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.protocols.http.parser import Body
+
+COMMIT_SCOPE = "commit:"
+
+
+class BodyInvalid(Exception):
+    """A JSON body that does not say what its path asks for: names the member and what it may be."""
+
+
+class _Base64(msgspec.Struct, forbid_unknown_fields=True):
+    base64: str
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    value: str | None = None
+    json: msgspec.Raw = msgspec.Raw()
+    base64: str | None = None
+    key: str | _Base64 | None = None
+    headers: dict[str, str | _Base64 | None] = {}
+    timestamp_ms: int = 0
+
+
+class _Append(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str
+    records: list[_Record]
+    partition: int = 0
+    message_id: str = ""
+
+
+class _Condition(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str
+    topic: str
+    partition: int = 0
+    tail: int | None = None
+    name: str | None = None
+    frontier: int | None = None
+    message_id: str | None = None
+    present: bool | None = None
+    producer: str | None = None
+    epoch: int | None = None
+
+
+class CursorBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A cursor and where it goes."""
+
+    name: str
+    topic: str
+    frontier: int
+    partition: int = 0
+    metadata: str = ""
+    pinned: bool = False
+
+
+class _Producer(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    epoch: int
+    sequence: int
+
+
+class _Commit(msgspec.Struct, forbid_unknown_fields=True):
+    appends: list[_Append] = []
+    conditions: list[_Condition] = []
+    cursors: list[CursorBody] = []
+    commit_id: str = ""
+    producer: _Producer | None = None
+
+
+class _Stage(msgspec.Struct, forbid_unknown_fields=True):
+    stage_id: int
+    topic: str
+    count: int
+    partition: int = 0
+
+
+class _Publish(msgspec.Struct, forbid_unknown_fields=True):
+    application: str
+    fence: int
+    query: str
+    batch: int
+    stages: list[_Stage] = []
+    source_start: str = ""
+    source_end: str = ""
+    accept_new_query: bool = False
+    cursors: list[CursorBody] = []
+
+
+def parsed(body: Body, kind: type[Any]) -> Any:
+    """A body of this shape. Raises BodyInvalid."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BodyInvalid(str(error)) from None
+    except RecursionError:
+        raise BodyInvalid("nested too deeply") from None
+
+
+def commit_of(body: Body, now_ms: int) -> tuple[c.Commit, list[tuple[str, int]]]:
+    """The commit, and (topic, partition) of each append."""
+    asked: _Commit = parsed(body, _Commit)
+    claim = None
+    if asked.producer is not None:
+        sequence = asked.producer.sequence
+        name = COMMIT_SCOPE + asked.producer.name
+        claim = ProducerClaim(name, asked.producer.epoch, sequence, sequence, int(SequenceMode.REQUESTS))
+    command = c.Commit(
+        [_append(number, append, now_ms) for number, append in enumerate(asked.appends)],
+        [_condition(number, condition) for number, condition in enumerate(asked.conditions)],
+        [move_of(cursor) for cursor in asked.cursors],
+        asked.commit_id,
+        claim,
+    )
+    return command, [(append.topic, append.partition) for append in asked.appends]
+
+
+def publish_of(body: Body) -> tuple[c.Publish, list[tuple[str, int]]]:
+    """The publish, and (topic, partition) of each stage."""
+    asked: _Publish = parsed(body, _Publish)
+    command = c.Publish(
+        [c.PublishItem(stage.stage_id, stage.topic, stage.partition, stage.count) for stage in asked.stages],
+        asked.application,
+        asked.fence,
+        asked.query,
+        asked.batch,
+        from_base64("source_start", asked.source_start),
+        from_base64("source_end", asked.source_end),
+        asked.accept_new_query,
+        [move_of(cursor) for cursor in asked.cursors],
+    )
+    return command, [(stage.topic, stage.partition) for stage in asked.stages]
+
+
+def move_of(cursor: CursorBody) -> c.CursorMove:
+    """Where a cursor goes."""
+    return c.CursorMove(cursor.name, cursor.topic, cursor.partition, cursor.frontier, cursor.metadata, cursor.pinned)
+
+
+def from_base64(member: str, text: str) -> bytes:
+    """Bytes that JSON cannot carry."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BodyInvalid(f"{member} is base64: {error}") from None
+
+
+def _append(number: int, append: _Append, now_ms: int) -> c.CommitAppend:
+    if not append.records:
+        raise BodyInvalid(f"appends[{number}].records holds at least one record")
+    records = [
+        _record(f"appends[{number}].records[{delta}]", delta, record, now_ms)
+        for delta, record in enumerate(append.records)
+    ]
+    message_id = append.message_id.encode("utf-8", "surrogatepass")
+    return c.CommitAppend(append.topic, append.partition, codec.encode(records), len(records), b"", message_id)
+
+
+def _record(place: str, delta: int, record: _Record, now_ms: int) -> codec.Record:
+    raw = bytes(record.json)
+    given = (record.value is not None) + bool(raw) + (record.base64 is not None)
+    if given != 1:
+        raise BodyInvalid(f"{place} has one of value, json and base64, not {given}")
+    if record.value is not None:
+        value = record.value.encode()
+    elif raw:
+        value = raw
+    else:
+        value = from_base64(f"{place}.base64", record.base64 or "")
+    if not 0 <= record.timestamp_ms < codec.TIMESTAMP_TAME_MAX:
+        raise BodyInvalid(f"{place}.timestamp_ms is out of range")
+    headers = tuple((name, _bytes(f"{place}.headers", content)) for name, content in record.headers.items())
+    return delta, record.timestamp_ms or now_ms, _bytes(f"{place}.key", record.key), value, headers
+
+
+def _bytes(place: str, text: str | _Base64 | None) -> bytes | None:
+    if isinstance(text, _Base64):
+        return from_base64(place, text.base64)
+    return None if text is None else text.encode()
+
+
+def _condition(number: int, condition: _Condition) -> c.Condition:
+    topic, partition = condition.topic, condition.partition
+    match condition:
+        case _Condition(kind="expected_tail", tail=int(tail)):
+            return c.ExpectTail(topic, partition, tail)
+        case _Condition(kind="stream_new"):
+            return c.ExpectNew(topic)
+        case _Condition(kind="cursor_equals", name=str(name), frontier=int(frontier)):
+            return c.ExpectCursor(name, topic, partition, frontier)
+        case _Condition(kind="id", message_id=str(message_id), present=bool(present)):
+            return c.ExpectId(topic, partition, message_id.encode(), present)
+        case _Condition(kind="epoch_equals", producer=str(producer), epoch=int(epoch)):
+            return c.ExpectEpoch(topic, partition, producer, epoch)
+    raise BodyInvalid(
+        f"conditions[{number}]: expected_tail has tail; stream_new nothing more; cursor_equals name and frontier; "
+        f"id message_id and present; epoch_equals producer and epoch; not {condition.kind[:40]!r}"
+    )

@@ -1,0 +1,208 @@
+"""Bytes of one connection to requests: HTTP/1.1 with keep-alive, pipelining and chunked bodies. httptools does the
+syntax; here are the bounds.
+
+    feed(data)                  bytes as they came from the socket
+    body_room() / body_came(n)  a large body goes straight into its own buffer, past the parser
+
+A body with a stated length above STRAIGHT_BYTES_MIN is received into a buffer of exactly that size: nothing behind it
+is read by accident, and its bytes are copied once less. An oversize body is read to its end and thrown away, up to
+`limits.HTTP_DISCARD_BYTES_MAX`: a client that is cut while it sends sees a reset instead of the answer.
+
+After an error nothing more is read from the connection: where the next request begins is not known.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import httptools
+
+from oncelog import limits
+
+STRAIGHT_BYTES_MIN: Final = 64 * limits.KIB
+
+Body = bytes | bytearray
+
+
+class Request:
+    """One request as it was sent. Header names are lower case; repeated ones are joined with a comma."""
+
+    __slots__ = ("body", "headers", "keep_alive", "method", "refused", "target")
+
+    def __init__(self, method: bytes, target: bytes, headers: dict[bytes, bytes], body: Body, keep_alive: bool) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.body = body
+        self.keep_alive = keep_alive
+        self.refused: RequestRefused | None = None
+        """Set if the request was read whole but must not be carried out."""
+
+
+class RequestRefused(Exception):
+    """Bytes that are no request, or one over a bound. Says the status, the limit and what came."""
+
+    def __init__(self, status: int, code: str, detail: str, *, limit: int = -1, received: int = -1) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.limit = limit
+        self.received = received
+
+
+class RequestParser:
+    """One connection's side of the conversation."""
+
+    def __init__(self, on_request: Callable[[Request], None], header_bytes_max: int, body_bytes_max: int) -> None:
+        self._on_request = on_request
+        self._header_bytes_max = header_bytes_max
+        self._body_bytes_max = body_bytes_max
+        self._parser = httptools.HttpRequestParser(self)
+        self.in_request = False
+        """A request has begun and is not whole yet."""
+        self.in_body = False
+        self.body_bytes = 0
+        """Of the request in progress, as far as they have come."""
+        self.expects_continue = False
+        """The client waits for a word before it sends its body; whoever sends it resets this."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._header_bytes = 0
+        self._pieces: list[bytes] = []
+        self._straight: bytearray | None = None
+        self._error: RequestRefused | None = None
+        self._discards: RequestRefused | None = None
+
+    # --- in --------------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take bytes; calls `on_request` for every request that they complete. Raises RequestRefused."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            raise RequestRefused(400, "upgrade_unsupported", "this server speaks HTTP/1.1 and nothing else") from None
+        except httptools.HttpParserCallbackError as error:
+            raise error.__context__ or error from None
+        except httptools.HttpParserError as error:
+            if self._error is None:
+                raise RequestRefused(400, "malformed_request", f"not an HTTP/1.1 request: {error}") from None
+        if self._error is not None:
+            raise self._error
+
+    def body_room(self) -> memoryview | None:
+        """Where the rest of a large body belongs; None when bytes go to `feed`."""
+        if self._straight is None or not self.in_body or self.body_bytes == len(self._straight):
+            return None
+        return memoryview(self._straight)[self.body_bytes :]
+
+    def body_came(self, count: int) -> None:
+        """`count` bytes were put at the front of `body_room`."""
+        assert self._straight is not None
+        self.body_bytes += count
+        if self.body_bytes == len(self._straight):
+            method, keep_alive = self._parser.get_method(), self._parser.should_keep_alive()
+            # The parser still waits for this body: it starts over with the next request.
+            self._parser = httptools.HttpRequestParser(self)
+            self._finish(method, keep_alive)
+
+    # --- what httptools calls --------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        self.in_request = True
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the target."""
+        self._target = self._target + url if self._target else url
+        if len(self._target) > self._header_bytes_max:
+            limit = self._header_bytes_max
+            self._fail(RequestRefused(414, "target_too_long", "the request target is too long", limit=limit))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        self._header_bytes += len(name) + len(value) + 4
+        if self._header_bytes > self._header_bytes_max:
+            limit, came = self._header_bytes_max, self._header_bytes
+            refused = RequestRefused(431, "headers_too_large", "the headers are too large", limit=limit, received=came)
+            self._fail(refused)
+            return
+        name = name.lower()
+        headers = self._headers
+        headers[name] = value if name not in headers else b"%b, %b" % (headers[name], value)
+
+    def on_headers_complete(self) -> None:
+        """All headers are there; the body follows."""
+        self.in_body = True
+        self.body_bytes = 0
+        headers = self._headers
+        length_text = headers.get(b"content-length")
+        if b"expect" in headers:
+            self._expect(headers[b"expect"])
+        if length_text is None:
+            return
+        length = int(length_text)  # httptools has seen to it that these are digits
+        if length > self._body_bytes_max:
+            self._discard(length)
+        elif length > STRAIGHT_BYTES_MIN:
+            self._straight = bytearray(length)
+
+    def _expect(self, expectation: bytes) -> None:
+        if expectation.lower() != b"100-continue":
+            self._fail(RequestRefused(417, "expectation_failed", "only 100-continue can be expected"))
+        self.expects_continue = True
+
+    def on_body(self, piece: bytes) -> None:
+        """A piece of the body, chunked or not."""
+        self.body_bytes += len(piece)
+        if self._discards is not None:
+            if self.body_bytes > limits.HTTP_DISCARD_BYTES_MAX:
+                self._fail(self._discards)
+        elif self._straight is not None:
+            self._straight[self.body_bytes - len(piece) : self.body_bytes] = piece
+        else:
+            self._pieces.append(piece)
+            if self.body_bytes > self._body_bytes_max:
+                self._discard(self.body_bytes)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if self._error is None:
+            self._finish(self._parser.get_method(), self._parser.should_keep_alive())
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    def _finish(self, method: bytes, keep_alive: bool) -> None:
+        body: Body
+        if self._straight is not None:
+            body = self._straight
+        else:
+            body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        request = Request(method, self._target, self._headers, body, keep_alive)
+        request.refused = self._discards
+        self._target = b""
+        self._headers = {}
+        self._header_bytes = 0
+        self._pieces = []
+        self._straight = None
+        self._discards = None
+        self.expects_continue = False
+        self.in_request = self.in_body = False
+        self._on_request(request)
+
+    def _discard(self, length: int) -> None:
+        """Too large: its bytes are dropped as they come, and the answer says so."""
+        limit = self._body_bytes_max
+        refused = RequestRefused(413, "body_too_large", "the body is too large", limit=limit, received=length)
+        self._pieces = []
+        if length > limits.HTTP_DISCARD_BYTES_MAX:
+            self._fail(refused)
+        else:
+            self._discards = refused
+
+    def _fail(self, refused: RequestRefused) -> None:
+        """Not raised here: httptools would swallow it. `feed` raises it when it comes back."""
+        if self._error is None:
+            self._error = refused

@@ -1,0 +1,235 @@
+"""GET and HEAD on a stream: what is asked, and how records become an answer. Catch-up, long-poll and SSE share it.
+
+Bytes: the records' values one after another; JSON: one array; raw: record batches. A read that reaches the end says so
+(`Stream-Up-To-Date`), and whether anything can follow (`Stream-Closed`). Only answers that can never change may be kept
+by a cache without asking: those that do not reach the end.
+"""
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from oncelog.core import batch as codec
+from oncelog.core.content_type import media_type
+from oncelog.protocols.http import answers, offsets
+from oncelog.protocols.http.actions import Action, Read
+from oncelog.protocols.http.parser import Request
+from oncelog.protocols.http.target import Query, TargetInvalid, digits
+
+CURSOR_EPOCH_S: Final = 1_728_432_000
+"""9 October 2024: the protocol counts its intervals from here."""
+CURSOR_INTERVAL_S: Final = 20
+CURSOR_JITTER_MAX: Final = 3600 // CURSOR_INTERVAL_S
+"""Intervals that a cursor is moved on by, at most, when a client comes back within one."""
+
+_KEPT: Final = "public, max-age=60, stale-while-revalidate=300"
+_ASK: Final = "no-cache"
+
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+
+
+class Standing(NamedTuple):
+    """Where a stream stands for readers."""
+
+    stream_id: int
+    content_type: str
+    floor: int
+    stable: int
+    tail: int
+    closed: bool
+
+
+class Found(NamedTuple):
+    """What a read found: batches with their base offsets, from `start` on, and where the next read begins."""
+
+    start: int
+    batches: Sequence[tuple[int, bytes]]
+    next_offset: int
+
+    def is_up_to_date(self, standing: Standing) -> bool:
+        return self.next_offset >= standing.stable
+
+    def is_end(self, standing: Standing) -> bool:
+        """Nothing can follow."""
+        return standing.closed and self.next_offset >= standing.tail
+
+
+def wish(request: Request, topic: str, partition: int, query: Query) -> Action:
+    """What a GET asks for."""
+    live = query.text("live") or ""
+    if live not in ("", "long-poll", "sse"):
+        raise TargetInvalid(f"live is long-poll or sse, not {live[:40]!r}")
+    text = query.text("offset")
+    if live and text is None:
+        raise TargetInvalid("a live read names its offset; -1 is the start, now the end")
+    headers = request.headers
+    return Read(
+        topic,
+        partition,
+        offsets.parsed(text),
+        live=live,
+        cursor=query.text("cursor") or "",
+        raw=answers.BATCHES.encode() in headers.get(b"accept", b""),
+        if_none_match=headers.get(b"if-none-match", b"").decode("latin-1"),
+    )
+
+
+def start_of(offset: int, standing: Standing) -> int:
+    """The offset that a read begins at."""
+    if offset == offsets.START:
+        return standing.floor
+    return standing.stable if offset == offsets.NOW else offset
+
+
+def cursor_after(sent: str, now_s: int, jitter: int) -> str:
+    """The number of the interval; beyond the one that was sent, so that no cache gives the same answer twice."""
+    interval = (now_s - CURSOR_EPOCH_S) // CURSOR_INTERVAL_S
+    known = digits(sent)
+    if known is not None and known >= interval:
+        return str(known + 1 + jitter % CURSOR_JITTER_MAX)
+    return str(interval)
+
+
+# --- bodies --------------------------------------------------------------------------------------------------------
+
+
+def values_of(found: Found) -> list[bytes]:
+    """The values from `start` on; a record without one is left out."""
+    values: list[bytes | None] = []
+    for base_offset, batch in found.batches:
+        if base_offset < found.start:
+            skipped = found.start - base_offset
+            values += [record[3] for record in codec.decode(batch) if record[0] >= skipped]
+        else:
+            values += codec.decode_values(batch)
+    return [value for value in values if value is not None] if None in values else values  # type: ignore[return-value]
+
+
+def body_of(found: Found, content_type: str, *, raw: bool) -> bytes:
+    """The records as the answer's body."""
+    if raw:
+        pieces: list[bytes | memoryview] = []
+        for base_offset, batch in found.batches:
+            pieces += codec.stamp(batch, base_offset)
+        return b"".join(pieces)
+    values = values_of(found)
+    if media_type(content_type) == answers.JSON:
+        return b"[" + b",".join(values) + b"]"
+    return values[0] if len(values) == 1 else b"".join(values)
+
+
+def etag_of(found: Found, standing: Standing, *, raw: bool) -> str:
+    """Names this stretch of this stream in this form, and whether it is the end."""
+    form = "r" if raw else ""
+    end = "c" if found.is_end(standing) else ""
+    return f'"{standing.stream_id}:{found.start}:{found.next_offset}{form}{end}"'
+
+
+def is_known(etag: str, if_none_match: str) -> bool:
+    """Whether the client has it already."""
+    if not if_none_match:
+        return False
+    return if_none_match == "*" or etag in (part.strip().removeprefix("W/") for part in if_none_match.split(","))
+
+
+# --- answers -------------------------------------------------------------------------------------------------------
+
+
+def catch_up(read: Read, standing: Standing, found: Found) -> tuple[bytes, bytes]:
+    """(head, body) of a catch-up read."""
+    headers = _standing_headers(standing, found)
+    if read.offset == offsets.NOW:
+        headers["Cache-Control"] = "no-store"
+    else:
+        etag = etag_of(found, standing, raw=read.raw)
+        headers["ETag"] = etag
+        headers["Cache-Control"] = _ASK if found.is_up_to_date(standing) else _KEPT
+        if is_known(etag, read.if_none_match):
+            return answers.empty(304, answers.lines(headers)), b""
+    return _with_body(read, standing, found, headers)
+
+
+def polled(read: Read, standing: Standing, found: Found, cursor: str) -> tuple[bytes, bytes]:
+    """(head, body) of a long-poll that found something, or waited in vain."""
+    headers = _standing_headers(standing, found)
+    headers["Cache-Control"] = "no-store"
+    if not found.is_end(standing):
+        headers["Stream-Cursor"] = cursor
+    if not found.batches:
+        return answers.empty(204, answers.lines(headers)), b""
+    return _with_body(read, standing, found, headers)
+
+
+def _with_body(read: Read, standing: Standing, found: Found, headers: dict[str, str | int]) -> tuple[bytes, bytes]:
+    body = body_of(found, standing.content_type, raw=read.raw)
+    content_type = answers.BATCHES if read.raw else standing.content_type
+    told = answers.full_head(content_type, len(body)) + answers.lines(headers)
+    return answers.head(200, told) + b"\r\n", body
+
+
+def _standing_headers(standing: Standing, found: Found) -> dict[str, str | int]:
+    headers: dict[str, str | int] = {"Stream-Next-Offset": offsets.spelled(found.next_offset)}
+    if found.is_up_to_date(standing):
+        headers["Stream-Up-To-Date"] = "true"
+    if found.is_end(standing):
+        headers["Stream-Closed"] = "true"
+    return headers
+
+
+def stands(standing: Standing) -> bytes:
+    """The answer to HEAD."""
+    headers: dict[str, str | int] = {
+        "Content-Type": standing.content_type,
+        "Stream-Next-Offset": offsets.spelled(standing.stable),
+        "Stream-Floor": offsets.spelled(standing.floor),
+        "Cache-Control": "no-store",
+    }
+    if standing.closed:
+        headers["Stream-Closed"] = "true"
+    return answers.empty(200, answers.lines(headers))
+
+
+# --- SSE -----------------------------------------------------------------------------------------------------------
+
+
+def is_text(content_type: str) -> bool:
+    """Whether events carry the records as they are; otherwise they carry base64."""
+    kind = media_type(content_type)
+    return kind.startswith("text/") or kind == answers.JSON
+
+
+def sse_head(standing: Standing) -> bytes:
+    """Before the first event."""
+    headers: dict[str, str | int] = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+    if not is_text(standing.content_type):
+        headers["Stream-SSE-Data-Encoding"] = "base64"
+    return answers.head(200, answers.lines(headers)) + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def sse_events(standing: Standing, found: Found, cursor: str) -> bytes:
+    """The data that was found, if any, and where the reader stands behind it, as one chunk."""
+    events = b""
+    if found.batches:
+        body = body_of(found, standing.content_type, raw=False)
+        if not is_text(standing.content_type):
+            body = base64.b64encode(body)
+        events = b"event: data\n" + b"".join(b"data:%b\n" % line for line in _LINE_END.split(body)) + b"\n"
+    control: dict[str, object] = {"streamNextOffset": offsets.spelled(found.next_offset)}
+    if found.is_end(standing):
+        control["streamClosed"] = True
+    else:
+        control["streamCursor"] = cursor
+    if found.is_up_to_date(standing):
+        control["upToDate"] = True
+    return chunk(b"%bevent: control\ndata:%b\n\n" % (events, msgspec.json.encode(control)))
+
+
+def chunk(data: bytes) -> bytes:
+    """One piece of a body of unknown length."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+LAST_CHUNK: Final = b"0\r\n\r\n"

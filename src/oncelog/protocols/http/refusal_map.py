@@ -1,0 +1,98 @@
+"""Every refusal of the core as an HTTP answer: status, words, hint. One total map; a test asks for every refusal.
+
+The numbers of a refusal become members of the problem, so that a program need not read the words. Stream ids stay
+inside: a client knows names.
+"""
+
+from typing import Final, NamedTuple
+
+from oncelog.core import outcome as o
+from oncelog.protocols.http import answers
+
+RETRY_AFTER: Final = b"Retry-After: 1\r\n"
+
+
+class Rule(NamedTuple):
+    """How a refusal is told. `detail` may name the refusal's fields."""
+
+    status: int
+    detail: str
+    hint: str = ""
+
+
+RULES: Final[dict[type[o.Refusal], Rule]] = {
+    o.NameInvalid: Rule(400, "the name {name!r} cannot be used: {reason}"),
+    o.TopicMissing: Rule(
+        404, "there is no partition {partition} of {topic!r}", "create it first: PUT the stream's URL"
+    ),
+    o.TopicExists: Rule(409, "{topic!r} is there already, and {reason}", "GET /v1/topics/<topic> shows its settings"),
+    o.ContentTypeMismatch: Rule(409, "the stream holds {expected}, not {received}"),
+    o.StreamClosedRefusal: Rule(409, "the stream is closed; its end is {tail}"),
+    o.SequenceGap: Rule(
+        409, "sequence {received} came, {expected} is next", "send the missing requests first, in their order"
+    ),
+    o.Fenced: Rule(403, "epoch {current} of this producer exists", "another run has taken over: stop this one"),
+    o.SequenceConflict: Rule(
+        409,
+        "sequence {sequence} was used for other content",
+        "a retry must send the same bytes; new content, a new number",
+    ),
+    o.ClaimInvalid: Rule(400, "the claim cannot be accepted: {reason}"),
+    o.IdConflict: Rule(
+        409, "the message id was used for other content, stored at {offset}", "a new message needs a new id"
+    ),
+    o.ClaimConflict: Rule(409, "{claim_id!r} was used for other content", "another commit needs another id"),
+    o.PartlyDuplicate: Rule(
+        409,
+        "{known} of the message ids are stored already and {new} are not",
+        "nothing was written: send the rest alone",
+    ),
+    o.TailMismatch: Rule(
+        412, "the stream ends at {tail}, not at {expected}", "read on from the expected offset, then try again"
+    ),
+    o.OrderKeyNotRising: Rule(409, "Stream-Seq {received!r} does not come after {last!r}"),
+    o.ConditionFailed: Rule(409, "condition {number} ({condition}) expected {expected}, there is {actual}"),
+    o.TooLarge: Rule(413, "{what}: {received} is over the limit of {limit}"),
+    o.BatchRefused: Rule(400, "the records cannot be stored: {reason}"),
+    o.NoRoom: Rule(
+        507, "the disk has no room for {needed_bytes} bytes", "free some space; nothing was done, reads go on"
+    ),
+    o.Overloaded: Rule(503, "{waiting_bytes} bytes wait to be written, the limit is {limit}", "try again in a moment"),
+    o.OffsetAhead: Rule(400, "offset {offset} is beyond the end, which is {limit}"),
+    o.OffsetGone: Rule(410, "offset {offset} was removed; the stream begins at {floor}", "read on from Stream-Floor"),
+    o.CursorPinned: Rule(409, "cursor {cursor!r} is pinned at {frontier}, below {asked}", "use force to trim past it"),
+    o.StageMissing: Rule(404, "stage {stage_id} is unknown, published or expired"),
+    o.StageCountMismatch: Rule(409, "stage {stage_id} holds {actual} records, not {expected}"),
+    o.ApplicationFenced: Rule(
+        403, "driver {current} of {application!r} exists", "a newer driver has taken over: stop this one"
+    ),
+    o.ApplicationBatchRefused: Rule(
+        409, "{application!r}: batch {received_batch} came, {expected_batch} is next: {reason}"
+    ),
+    o.TxnRefused: Rule(409, "the transaction cannot do this: {reason}"),
+    o.NotFound: Rule(404, "no such {what}"),
+    o.ShardMismatch: Rule(409, "the streams lie in shards {first_shard} and {other_shard}"),
+}
+
+_INSIDE: Final = frozenset(("stream_id", "first_known_stream_id", "outcome"))
+
+
+def problem_of(refusal: o.Refusal, headers: bytes = b"") -> bytes:
+    """The answer to a refused command."""
+    rule = RULES[type(refusal)]
+    fields = {
+        name: value.hex() if isinstance(value, bytes) else value
+        for name in refusal.__struct_fields__
+        if name not in _INSIDE and (value := getattr(refusal, name)) is not None
+    }
+    if refusal.retryable:
+        headers += RETRY_AFTER
+    return answers.problem(
+        rule.status,
+        refusal.code,
+        rule.detail.format(**fields),
+        hint=rule.hint,
+        retryable=refusal.retryable,
+        numbers=fields,
+        headers=headers,
+    )

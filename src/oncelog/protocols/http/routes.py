@@ -1,0 +1,225 @@
+"""Which request is which: method and path to an action. Mistakes in a request become its answer here.
+
+Streams come first: nearly all requests are theirs. A path is cut where it is still encoded, so that a `/` inside a name
+(`%2F`) does not cut it. The segment `__ds` is reserved by the durable-streams protocol, before stream names.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from oncelog import limits
+from oncelog.core.command import DeleteTopic
+from oncelog.core.outcome import TopicDone
+from oncelog.core.rows import Topic
+from oncelog.protocols.http import admin, answers, append, read
+from oncelog.protocols.http.actions import Action, Cut, Done, Health, Metrics, Stand, Submit
+from oncelog.protocols.http.commit_body import BodyInvalid
+from oncelog.protocols.http.openapi import DESCRIPTION
+from oncelog.protocols.http.parser import Request, RequestRefused
+from oncelog.protocols.http.session import Session
+from oncelog.protocols.http.target import Query, TargetInvalid, decoded, digits, split
+
+STREAM: Final = b"/v1/stream/"
+STREAM_ALIAS: Final = b"/stream/"
+
+_STREAM_METHODS: Final = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+_PREFLIGHT: Final = answers.empty(
+    204,
+    b"Access-Control-Allow-Methods: GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS\r\n"
+    b"Access-Control-Allow-Headers: Content-Type, Authorization, Accept, If-Match, If-None-Match, Idempotency-Key, "
+    b"Stream-Seq, Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-Message-Id, Stream-Partitions, "
+    b"Producer-Id, Producer-Epoch, Producer-Seq, Producer-Mode, "
+    b"X-Producer-Id, X-Producer-Seq, X-Producer-Session, X-Producer-Epoch\r\n"
+    b"Access-Control-Max-Age: 86400\r\n",
+)
+
+TopicOf = Callable[[str], Topic | None]
+"""A topic as readers see it."""
+
+
+class Router:
+    """Turns requests into actions. One per server; what a connection remembers comes with each request."""
+
+    def __init__(self, topic_of: TopicOf, *, x_producer_strict: bool = False) -> None:
+        self._topic_of = topic_of
+        self._strict = x_producer_strict
+
+    def route(self, request: Request, session: Session, now_ms: int) -> Action:
+        """What this request asks for."""
+        if request.refused is not None:
+            return Done(refused_answer(request.refused))
+        try:
+            target = request.target
+            if target.startswith(STREAM):
+                return self._stream(request, target[len(STREAM) :], session, now_ms)
+            if target.startswith(STREAM_ALIAS):
+                return self._stream(request, target[len(STREAM_ALIAS) :], session, now_ms)
+            path, query = split(target)
+            for prefix in (STREAM, STREAM_ALIAS):
+                if path.startswith(prefix):  # the absolute form
+                    return self._stream(request, path[len(prefix) :] + b"?" + query, session, now_ms)
+            return self._other(request, path, Query(query), now_ms)
+        except TargetInvalid as error:
+            return Done(answers.problem(400, "target_invalid", str(error)))
+        except BodyInvalid as error:
+            return Done(answers.problem(400, "body_invalid", str(error), hint="GET /v1/openapi.json describes it"))
+        except append.MISTAKES as error:
+            return Done(append.mistake(error))
+
+    # --- streams ---------------------------------------------------------------------------------------------------
+
+    def _stream(self, request: Request, rest: bytes, session: Session, now_ms: int) -> Action:
+        raw_name, mark, raw_query = rest.partition(b"?")
+        name = decoded(raw_name)
+        query = Query(raw_query)
+        partition = admin.partition_of(query) if mark else 0
+        if name.startswith("__ds/") or name == "__ds":
+            return Done(answers.problem(501, "not_built", "subscriptions are not supported by this server yet"))
+        method = request.method
+        if method == b"POST":
+            return append.post(request, name, partition, session, now_ms, self._type_of, strict=self._strict)
+        if method == b"GET":
+            return read.wish(request, name, partition, query)
+        if method == b"PUT":
+            return append.put(request, name, now_ms)
+        if method == b"HEAD":
+            return Stand(name, partition)
+        if method == b"DELETE":
+            return Submit(DeleteTopic(name), admin.rendered(TopicDone, lambda _: answers.empty(204)))
+        if method == b"OPTIONS":
+            return Done(_PREFLIGHT)
+        return _not_allowed(_STREAM_METHODS)
+
+    def _type_of(self, name: str) -> str:
+        topic = self._topic_of(name)
+        return "" if topic is None else topic.config.content_type
+
+    # --- everything else -------------------------------------------------------------------------------------------
+
+    def _other(self, request: Request, path: bytes, query: Query, now_ms: int) -> Action:
+        method = request.method
+        if method == b"OPTIONS":
+            return Done(_PREFLIGHT)
+        get = method in (b"GET", b"HEAD")
+        fixed = _FIXED.get(path)
+        if fixed is not None:
+            allowed, action = fixed
+            if not (get if allowed == b"GET" else method == allowed):
+                return _not_allowed(allowed.decode())
+            return action(request, query, now_ms)
+        for prefix, action_of in (
+            (b"/v1/topics/", self._topic),
+            (b"/v1/receipts/", _receipt),
+            (b"/v1/producers/", _producer),
+            (b"/v1/commit/producers/", _commit_producer),
+            (b"/v1/cursors/", _cursor),
+            (b"/v1/applications/", _application),
+            (b"/v1/stages/", _stage),
+        ):
+            if path.startswith(prefix):
+                return action_of(request, path[len(prefix) :], query)
+        hint = "streams are at /v1/stream/<topic>; GET /v1/openapi.json lists the rest"
+        return Done(answers.problem(404, "path_unknown", f"nothing is at {decoded(path)[:200]!r}", hint=hint))
+
+    def _topic(self, request: Request, rest: bytes, _query: Query) -> Action:
+        method = request.method
+        if method == b"POST":
+            raw_name, _, verb = rest.rpartition(b"/")
+            if verb == b"trim":
+                return admin.trim(request, decoded(raw_name))
+            if verb == b"delete-records":
+                return admin.delete_records(request, decoded(raw_name))
+            raise TargetInvalid("POST goes to /v1/topics/<topic>/trim or /v1/topics/<topic>/delete-records")
+        name = decoded(rest)
+        if method in (b"GET", b"HEAD"):
+            return admin.get_topic(name)
+        if method == b"PUT":
+            return admin.put_topic(request, name)
+        if method == b"PATCH":
+            return admin.patch_topic(request, name, self._topic_of(name))
+        return _not_allowed("GET, PUT, PATCH, POST")
+
+
+def _topic_and_last(rest: bytes, what: str) -> tuple[str, str]:
+    """`<topic>/<last>`: the topic may hold slashes, what follows the last one may not unless it is encoded."""
+    raw_topic, slash, raw_last = rest.rpartition(b"/")
+    if not slash or not raw_topic or not raw_last:
+        raise TargetInvalid(f"the path ends with <topic>/{what}")
+    return decoded(raw_topic), decoded(raw_last)
+
+
+def _receipt(request: Request, rest: bytes, query: Query) -> Action:
+    if request.method != b"GET":
+        return _not_allowed("GET")
+    topic, message_id = _topic_and_last(rest, "<id>")
+    return admin.receipt(topic, message_id, query)
+
+
+def _producer(request: Request, rest: bytes, query: Query) -> Action:
+    if request.method != b"GET":
+        return _not_allowed("GET")
+    topic, name = _topic_and_last(rest, "<name>")
+    return admin.producer(topic, name, query)
+
+
+def _commit_producer(request: Request, rest: bytes, _query: Query) -> Action:
+    return admin.commit_producer(decoded(rest)) if request.method == b"GET" else _not_allowed("GET")
+
+
+def _cursor(request: Request, rest: bytes, query: Query) -> Action:
+    if request.method not in (b"GET", b"PUT", b"DELETE"):
+        return _not_allowed("GET, PUT, DELETE")
+    raw_name, slash, raw_topic = rest.partition(b"/")
+    if not slash or not raw_name or not raw_topic:
+        raise TargetInvalid("the path ends with <name>/<topic>")
+    return admin.cursor(request, decoded(raw_name), decoded(raw_topic), query)
+
+
+def _application(request: Request, rest: bytes, _query: Query) -> Action:
+    if request.method == b"POST":
+        return admin.open_application(decoded(rest))
+    return admin.get_application(decoded(rest)) if request.method == b"GET" else _not_allowed("GET, POST")
+
+
+def _stage(request: Request, rest: bytes, query: Query) -> Action:
+    if request.method != b"POST":
+        return _not_allowed("POST")
+    if rest == b"drop":
+        return admin.drop_stages(request)
+    stage_id = digits(decoded(rest))
+    if stage_id is None:
+        raise TargetInvalid("a stage is named by its number")
+    return admin.append_stage(request, stage_id, query)
+
+
+def _cut(_request: Request, query: Query, _now_ms: int) -> Action:
+    topics = query.texts("topic")
+    if len(topics) > limits.HTTP_LIST_MAX:
+        raise TargetInvalid(f"a cut names at most {limits.HTTP_LIST_MAX} topics, or none for all")
+    return Cut(topics or None)
+
+
+_FIXED: Final[dict[bytes, tuple[bytes, Callable[[Request, Query, int], Action]]]] = {
+    b"/health": (b"GET", lambda _request, _query, _now: Health()),
+    b"/metrics": (b"GET", lambda _request, _query, _now: Metrics()),
+    b"/v1/openapi.json": (b"GET", lambda _request, _query, _now: Done(answers.json(DESCRIPTION))),
+    b"/v1/commit": (b"POST", lambda request, _query, now_ms: admin.commit(request, now_ms)),
+    b"/v1/publish": (b"POST", lambda request, _query, _now: admin.publish(request)),
+    b"/v1/stages": (b"POST", lambda request, _query, _now: admin.open_stage(request)),
+    b"/v1/cut": (b"GET", _cut),
+    b"/v1/streams": (b"GET", lambda _request, query, _now: admin.list_streams(query)),
+    b"/v1/producers": (b"GET", lambda _request, query, _now: admin.list_producers(query)),
+    b"/v1/cursors": (b"GET", lambda _request, query, _now: admin.list_cursors(query)),
+}
+
+
+def _not_allowed(allowed: str) -> Done:
+    headers = f"Allow: {allowed}\r\n".encode()
+    return Done(answers.problem(405, "method_not_allowed", f"this path takes {allowed}", headers=headers))
+
+
+def refused_answer(refused: RequestRefused) -> bytes:
+    """The answer to bytes that are no request, or one over a bound."""
+    numbers = {name: value for name in ("limit", "received") if (value := getattr(refused, name)) >= 0}
+    hint = "send it in smaller pieces, or through a stage" if refused.status == 413 else ""
+    return answers.problem(refused.status, refused.code, refused.detail, hint=hint, numbers=numbers)

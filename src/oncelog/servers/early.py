@@ -1,0 +1,123 @@
+"""Requests that came before their turn: held for a moment, so that pipelined requests may overtake each other.
+
+A producer with five requests in flight on several connections cannot say which arrives first. Core answers "gap" to the
+one that is early; here the gap is kept back while the missing ones may still be on their way. Bounded in distance, time
+and bytes; what runs out of any of them is told the gap it had. No rule lives here: the same command is simply
+submitted again.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from oncelog import limits
+from oncelog.core.command import Append, CloseStream, Command
+from oncelog.core.outcome import Outcome, SequenceGap
+from oncelog.core.producer import ProducerClaim
+
+Key = tuple[str, int, str]
+
+
+class Timer(Protocol):
+    """What `call_later` returns."""
+
+    def cancel(self) -> None: ...
+
+
+class Held:
+    """One early request."""
+
+    __slots__ = ("bytes_", "command", "gap", "give_up", "reply", "timer")
+
+    def __init__(
+        self,
+        command: Append | CloseStream,
+        gap: SequenceGap,
+        reply: Callable[[Outcome], None],
+        give_up: Callable[[SequenceGap], None],
+    ) -> None:
+        self.command = command
+        self.gap = gap
+        self.reply = reply
+        self.give_up = give_up
+        self.bytes_ = len(command.batch) if isinstance(command, Append) else 0
+        self.timer: Timer
+
+
+class EarlyRequests:
+    """All requests that wait for their turn, by producer."""
+
+    def __init__(
+        self,
+        submit: Callable[[Command, Callable[[Outcome], None]], None],
+        call_later: Callable[[float, Callable[[], None]], Timer],
+        call_soon: Callable[..., object],
+        hold_ms: int,
+    ) -> None:
+        self._submit = submit
+        self._call_later = call_later
+        self._call_soon = call_soon
+        self._hold_s = hold_ms / 1000
+        self._held: dict[Key, dict[int, Held]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held.values()))
+
+    def hold(
+        self,
+        command: Command,
+        gap: SequenceGap,
+        reply: Callable[[Outcome], None],
+        give_up: Callable[[SequenceGap], None],
+    ) -> bool:
+        """Keep a refused request for a moment; False if its gap is to be told now. `reply` gets what comes of it once
+        it is its turn, `give_up` its gap if its turn does not come."""
+        if not isinstance(command, Append | CloseStream) or command.claim is None or not self._hold_s:
+            return False
+        ahead = gap.received - gap.expected
+        if not 0 < ahead <= limits.HTTP_EARLY_AHEAD_MAX:
+            return False
+        held = Held(command, gap, reply, give_up)
+        waiting = self._held.setdefault(_key(command, command.claim), {})
+        if gap.received in waiting or self._bytes + held.bytes_ > limits.HTTP_EARLY_BYTES_MAX:
+            # A second request for one sequence: a retry, which is no earlier than the first.
+            if not waiting:
+                del self._held[_key(command, command.claim)]
+            return False
+        waiting[gap.received] = held
+        self._bytes += held.bytes_
+        held.timer = self._call_later(self._hold_s, lambda: self._give_up(held))
+        return True
+
+    def taken(self, command: Command, sequence: int) -> None:
+        """A producer's sequence was accepted: the one behind it may be waiting."""
+        if not isinstance(command, Append | CloseStream) or command.claim is None:
+            return
+        held = self._held.get(_key(command, command.claim), {}).get(sequence + 1)
+        if held is not None:
+            self._let_go(held)
+            # Not at once: whoever tells us is in the middle of answers.
+            self._call_soon(self._submit, held.command, held.reply)
+
+    def give_up_all(self) -> None:
+        """The server stops: everyone is told."""
+        for held in [held for waiting in self._held.values() for held in waiting.values()]:
+            self._give_up(held)
+
+    def _give_up(self, held: Held) -> None:
+        self._let_go(held)
+        held.give_up(held.gap)
+
+    def _let_go(self, held: Held) -> None:
+        held.timer.cancel()
+        assert held.command.claim is not None
+        key = _key(held.command, held.command.claim)
+        waiting = self._held[key]
+        del waiting[held.gap.received]
+        self._bytes -= held.bytes_
+        if not waiting:
+            del self._held[key]
+
+
+def _key(command: Append | CloseStream, claim: ProducerClaim) -> Key:
+    return command.topic, command.partition, claim.name

@@ -1,0 +1,393 @@
+"""The HTTP server's sockets: one `Connection` each, answers in the order of their requests, back-pressure, deadlines.
+
+Bytes come into one buffer that all connections share, or straight into the body they belong to. A write is submitted as
+soon as it is read; a read begins when it is its turn to be answered, so that a client that asks and never reads holds
+one answer in memory and not sixty. Dropping a connection drops its answers, never its commands.
+"""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from typing import cast
+
+from oncelog import limits
+from oncelog.core.command import Command
+from oncelog.core.outcome import Confirmed, Outcome, SequenceGap, StreamDone
+from oncelog.engine.engine import Engine
+from oncelog.protocols.http import answers
+from oncelog.protocols.http.actions import Action, Done, Render, Submit
+from oncelog.protocols.http.parser import Request, RequestParser, RequestRefused
+from oncelog.protocols.http.routes import Router, refused_answer
+from oncelog.protocols.http.session import Session
+from oncelog.servers.early import EarlyRequests
+from oncelog.servers.http_asks import Asks
+from oncelog.servers.http_reads import Reading, Reads
+from oncelog.servers.metrics import Counts
+from oncelog.servers.settings import HttpSettings
+
+SWEEP_S = 1.0
+SWEEP_SLICE = 2_000
+"""Connections looked at in one go: twenty thousand at once would hold the loop for milliseconds."""
+
+WRITE_HIGH_BYTES = 1 * limits.MIB
+"""Bytes that a client may leave unread before nothing more is read from it."""
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Slot:
+    """One request that waits for its answer, in its place in line."""
+
+    __slots__ = ("answer", "body", "command", "connection", "is_head", "is_last", "later", "reading", "render")
+
+    def __init__(self, connection: "Connection", request: Request) -> None:
+        self.connection = connection
+        self.is_head = request.method == b"HEAD"
+        self.is_last = not request.keep_alive
+        self.answer: bytes | None = None
+        self.body: bytes = b""
+        self.command: Command
+        self.render: Render
+        self.later: Action | None = None
+        """What begins when this slot is first in line."""
+        self.reading: Reading | None = None
+        """A live read in progress."""
+
+    def answered(self, outcome: Outcome) -> None:
+        """The engine's reply to the command."""
+        server = self.connection.server
+        if type(outcome) is Confirmed:
+            server.counts.confirmed(outcome)
+            if server.early and outcome.sequence >= 0:
+                server.early.taken(self.command, outcome.sequence)
+        elif type(outcome) is SequenceGap and server.early.hold(self.command, outcome, self.answered, self._gave_up):
+            return
+        else:
+            server.counts.other(outcome)
+            if type(outcome) is StreamDone and server.early and outcome.sequence >= 0:
+                server.early.taken(self.command, outcome.sequence)
+        self.done(self.render(outcome))
+
+    def _gave_up(self, gap: SequenceGap) -> None:
+        """Those before it did not come in time."""
+        self.connection.server.counts.other(gap)
+        self.done(self.render(gap))
+
+    def done(self, answer: bytes, body: bytes = b"") -> None:
+        """The answer is known; it leaves when it is its turn."""
+        self.answer = answers.headless(answer) if self.is_head else answer
+        self.body = b"" if self.is_head else body
+        self.connection.flush()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client."""
+
+    __slots__ = (
+        "_is_paused",
+        "_parser",
+        "_straight",
+        "_transport",
+        "active_at",
+        "is_closing",
+        "request_at",
+        "server",
+        "session",
+        "slots",
+        "stalled_at",
+    )
+
+    def __init__(self, server: "HttpServer") -> None:
+        self.server = server
+        self.session = Session()
+        self.slots: deque[Slot] = deque()
+        self.is_closing = False
+        """Nothing more is read; what is in line is still answered."""
+        self.active_at = 0.0
+        self.request_at = 0.0
+        """When the request in progress began to come in; 0 if there is none."""
+        self.stalled_at = 0.0
+        """Since when the client has taken nothing; 0 if it reads."""
+        settings = server.settings
+        self._parser = RequestParser(self._requested, settings.header_bytes_max, settings.body_bytes_max)
+        self._straight = False
+        self._is_paused = False
+        self._transport: asyncio.Transport
+
+    # --- the socket ------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self.active_at = self.server.loop.time()
+        self.server.joined(self)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.is_closing = True
+        for slot in self.slots:
+            if slot.reading is not None:
+                slot.reading.cancel()
+        self.slots.clear()
+        self.server.left(self)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        room = self._parser.body_room()
+        self._straight = room is not None
+        return self.server.receive_buffer if room is None else room
+
+    def buffer_updated(self, count: int) -> None:
+        self.active_at = now = self.server.loop.time()
+        if self.is_closing:
+            return
+        parser = self._parser
+        try:
+            if self._straight:
+                parser.body_came(count)
+            else:
+                parser.feed(self.server.receive_buffer[:count])
+        except RequestRefused as refused:
+            self._refuse(refused)
+            return
+        if not parser.in_request:
+            self.request_at = 0.0
+        elif not self.request_at:
+            self.request_at = now
+        if parser.expects_continue:
+            self._continue()
+        if len(self.slots) >= self.server.settings.pipelined_max or self.server.engine.overloaded:
+            self._pause()
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more; what it has asked for is still answered."""
+        self.is_closing = True
+        self.flush()
+        return True
+
+    def pause_writing(self) -> None:
+        self.stalled_at = self.server.loop.time()
+        self._pause()
+
+    def resume_writing(self) -> None:
+        self.stalled_at = 0.0
+        self.active_at = self.server.loop.time()
+        self.resume()
+        if self.slots and self.slots[0].reading is not None:
+            self.slots[0].reading.go_on()
+
+    # --- back-pressure ---------------------------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        if not self._is_paused and not self._transport.is_closing():
+            self._is_paused = True
+            self.server.paused.add(self)
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on, if nothing speaks against it."""
+        if not self._is_paused or self.stalled_at or self.server.engine.overloaded:
+            return
+        if len(self.slots) < self.server.settings.pipelined_max and not self._transport.is_closing():
+            self._is_paused = False
+            self.server.paused.discard(self)
+            self._transport.resume_reading()
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def _requested(self, request: Request) -> None:
+        """A request is whole."""
+        self.request_at = 0.0
+        server = self.server
+        slot = Slot(self, request)
+        self.slots.append(slot)
+        action = server.router.route(request, self.session, server.now_ms())
+        if type(action) is Submit:
+            slot.command = action.command
+            slot.render = action.render
+            server.engine.submit(action.command, slot.answered)
+        elif type(action) is Done:
+            server.counts.refused_early(action.answer)
+            slot.done(action.answer)
+        else:
+            slot.later = action
+            if self.slots[0] is slot:
+                self._begin(slot)
+        if slot.is_last:
+            self.is_closing = True
+
+    def _begin(self, slot: Slot) -> None:
+        """What is first in line and was left for later begins now."""
+        action, slot.later = slot.later, None
+        assert action is not None
+        self.server.carry_out(action, slot)
+
+    def _refuse(self, refused: RequestRefused) -> None:
+        """Where the next request would begin is not known: answer, in line, and close."""
+        self.is_closing = True
+        self.server.counts.malformed += 1
+        slot = Slot(self, Request(b"", b"", {}, b"", keep_alive=False))
+        self.slots.append(slot)
+        slot.done(refused_answer(refused))
+
+    def _continue(self) -> None:
+        """The client waits for a word before it sends the body. Only if nothing is in line: it would be out of turn."""
+        if not self.slots:
+            self._parser.expects_continue = False
+            self._transport.write(_CONTINUE)
+
+    # --- answers ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send every answer whose turn it is."""
+        slots = self.slots
+        transport = self._transport
+        while slots:
+            slot = slots[0]
+            if slot.answer is None:
+                if slot.later is not None:
+                    self._begin(slot)
+                    if slots and slots[0] is slot and slot.answer is None:
+                        return
+                    continue
+                return
+            slots.popleft()
+            if transport.is_closing():
+                continue
+            last = slot.is_last or (self.is_closing and not slots)
+            transport.write(answers.closing(slot.answer) if last and slot.answer.startswith(b"HTTP/") else slot.answer)
+            if slot.body:
+                transport.write(slot.body)
+            if last:
+                transport.close()
+                return
+        if self.is_closing:
+            transport.close()
+        elif self._is_paused:
+            self.resume()
+
+    def write_piece(self, data: bytes) -> bool:
+        """A piece of a live answer that is first in line; False if the client should read before there is more."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+        return not self.stalled_at
+
+    # --- deadlines -------------------------------------------------------------------------------------------------
+
+    def look_at(self, now: float) -> None:
+        """Called about once a second."""
+        settings = self.server.settings
+        if self.stalled_at:
+            if (now - self.stalled_at) * 1000 > settings.write_stall_ms:
+                self.server.counts.cut_stalled += 1
+                self._transport.abort()
+        elif self.request_at and not self.is_closing:
+            spent_ms = (now - self.request_at) * 1000
+            if not self._parser.in_body:
+                if spent_ms > settings.header_deadline_ms:
+                    self._refuse_slow("headers", settings.header_deadline_ms)
+            elif spent_ms > settings.body_grace_ms:
+                if self._parser.body_bytes < settings.body_rate_min * spent_ms / 1000:
+                    self._refuse_slow("body", settings.body_grace_ms)
+        elif not self.slots and (now - self.active_at) * 1000 > settings.idle_ms:
+            self._transport.close()
+
+    def _refuse_slow(self, what: str, limit_ms: int) -> None:
+        self._refuse(RequestRefused(408, "too_slow", f"the {what} came too slowly", limit=limit_ms))
+
+    def finish(self) -> None:
+        """The server stops: what was accepted is answered, nothing more is read."""
+        self.is_closing = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+        for slot in list(self.slots):
+            if slot.reading is not None:
+                slot.reading.end()
+        self.flush()
+
+    def abort(self) -> None:
+        """Now."""
+        self._transport.abort()
+
+
+class HttpServer:
+    """All connections of the face, and what they share."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings, loop: asyncio.AbstractEventLoop, counts: Counts) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.loop = loop
+        self.counts = counts
+        self.router = Router(engine.view.topic, x_producer_strict=settings.x_producer_strict)
+        self.early = EarlyRequests(engine.submit, loop.call_later, loop.call_soon, settings.early_hold_ms)
+        self.receive_buffer = memoryview(bytearray(limits.HTTP_RECEIVE_BYTES))
+        self.connections: dict[Connection, None] = {}
+        self.paused: set[Connection] = set()
+        self._reads = Reads(engine, settings, loop)
+        self._asks = Asks(engine, counts, self)
+        self._listener: asyncio.Server | None = None
+        self._sweep_timer = loop.call_later(SWEEP_S, self._sweep)
+        self._emptied: asyncio.Event | None = None
+
+    async def start(self) -> int:
+        """Listen; returns the port."""
+        host, port = self.settings.listen
+        self._listener = await self.loop.create_server(lambda: Connection(self), host, port, backlog=4096)
+        chosen: int = self._listener.sockets[0].getsockname()[1]
+        return chosen
+
+    async def stop(self) -> None:
+        """Take no more; answer what was accepted; cut what does not end in time."""
+        self._sweep_timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        self.early.give_up_all()
+        self._emptied = asyncio.Event()
+        for connection in list(self.connections):
+            connection.finish()
+        if self.connections:
+            deadline = self.loop.call_later(self.settings.stop_ms / 1000, self._emptied.set)
+            await self._emptied.wait()
+            deadline.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+
+    def now_ms(self) -> int:
+        """The time that records get."""
+        return self.engine.now_ns() // 1_000_000
+
+    def joined(self, connection: Connection) -> None:
+        """A client is there."""
+        if len(self.connections) >= self.settings.connections_max or self._emptied is not None:
+            self.counts.connections_refused += 1
+            connection.abort()
+            return
+        self.connections[connection] = None
+
+    def left(self, connection: Connection) -> None:
+        """A client is gone."""
+        self.connections.pop(connection, None)
+        self.paused.discard(connection)
+        if self._emptied is not None and not self.connections:
+            self._emptied.set()
+
+    def carry_out(self, action: Action, slot: Slot) -> None:
+        """Everything that is neither a command nor an answer already."""
+        if self._reads.takes(action):
+            self._reads.begin(action, slot)
+        else:
+            self._asks.answer(action, slot.done)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = self.loop.call_later(SWEEP_S, self._sweep)
+        self._look_at(iter(list(self.connections)))
+        for connection in list(self.paused):
+            connection.resume()
+
+    def _look_at(self, connections: Iterator[Connection]) -> None:
+        now = self.loop.time()
+        looked = 0
+        for connection in itertools.islice(connections, SWEEP_SLICE):
+            connection.look_at(now)
+            looked += 1
+        if looked == SWEEP_SLICE:
+            self.loop.call_soon(self._look_at, connections)

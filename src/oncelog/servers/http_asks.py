@@ -1,0 +1,154 @@
+"""Questions that the engine answers without a command: cuts, listings, receipts, health, metrics."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from oncelog import __version__
+from oncelog.core.command import GetReceipt
+from oncelog.core.outcome import Outcome, ProducerFound, ReceiptFound, Refusal, TopicMissing
+from oncelog.core.producer import Producer
+from oncelog.engine.engine import Engine
+from oncelog.engine.listing import ListedCursor, Page
+from oncelog.engine.provenance import WrittenBy
+from oncelog.protocols.http import actions, admin, answers
+from oncelog.protocols.http.refusal_map import problem_of
+from oncelog.servers.metrics import Counts, exposition
+
+Answer = Callable[[bytes], None]
+
+
+class Face(Protocol):
+    """What the metrics tell of the server."""
+
+    connections: dict[Any, None]
+
+
+class Asks:
+    """One method per question."""
+
+    def __init__(self, engine: Engine, counts: Counts, face: Face) -> None:
+        self._engine = engine
+        self._counts = counts
+        self._face = face
+
+    def answer(self, action: actions.Action, answer: Answer) -> None:
+        """Answer, now or once what is told is durable."""
+        match action:
+            case actions.Health():
+                answer(self._health())
+            case actions.Metrics():
+                text = exposition(self._engine, self._counts, len(self._face.connections))
+                answer(answers.full(200, CONTENT_TYPE_LATEST, text, b"Cache-Control: no-store\r\n"))
+            case actions.Cut():
+                answer(self._cut(action))
+            case actions.ListStreams():
+                answer(self._streams(action))
+            case actions.ListProducers():
+                self._producers(action, answer)
+            case actions.ListCursors():
+                self._cursors(action, answer)
+            case actions.Receipt():
+                self._receipt(action, answer)
+            case _:
+                raise AssertionError(f"not a question: {action}")
+
+    def _health(self) -> bytes:
+        engine = self._engine
+        return answers.json(
+            {
+                "status": "ok",
+                "durability": engine.durability,
+                "version": __version__,
+                "entry": engine.view.entry_number,
+            }
+        )
+
+    def _cut(self, action: actions.Cut) -> bytes:
+        cut = self._engine.cut(action.topics)
+        streams = [
+            {
+                "topic": found.topic,
+                "partition": found.partition,
+                "floor": found.stream.floor,
+                "stable": found.stream.stable,
+                "tail": found.stream.tail,
+                "closed": found.stream.closed,
+            }
+            for found in cut.streams
+        ]
+        return answers.json({"entry": cut.entry_number, "time_ms": cut.time_ns // 1_000_000, "streams": streams})
+
+    def _streams(self, action: actions.ListStreams) -> bytes:
+        page = self._engine.list_topics(action.prefix, action.after, action.limit)
+        rows: list[dict[str, object]] = []
+        for name, topic in page.rows:
+            for partition, stream_id in enumerate(topic.stream_ids):
+                stream = self._engine.view.stream(stream_id)
+                if stream is not None:
+                    rows.append(
+                        {
+                            "topic": name,
+                            "partition": partition,
+                            "content_type": topic.config.content_type,
+                            "floor": stream.floor,
+                            "stable": stream.stable,
+                            "tail": stream.tail,
+                            "closed": stream.closed,
+                            "time_ms": stream.time_ns // 1_000_000,
+                        }
+                    )
+        return admin.listed("streams", rows, page.next)
+
+    def _producers(self, action: actions.ListProducers, answer: Answer) -> None:
+        topic = self._engine.view.topic(action.topic)
+        if topic is None or action.partition >= len(topic.stream_ids):
+            answer(problem_of(TopicMissing(action.topic, action.partition)))
+            return
+
+        def told(page: Page[Producer]) -> None:
+            rows = [admin.producer_row(key[1], _found(row)) for key, row in page.rows]
+            answer(admin.listed("producers", rows, page.next and page.next[1]))
+
+        stream_id = topic.stream_ids[action.partition]
+        self._engine.list_producers(stream_id, action.prefix, action.after, action.limit, told)
+
+    def _cursors(self, action: actions.ListCursors, answer: Answer) -> None:
+        name, slash, number = action.after.rpartition("/")
+        after = (name, int(number)) if slash and number.isascii() and number.isdigit() else None
+
+        def told(listed: list[ListedCursor], next_: tuple[str, int] | None) -> None:
+            rows = [admin.cursor_row(*found) for found in listed]
+            answer(admin.listed("cursors", rows, None if next_ is None else f"{next_[0]}/{next_[1]}"))
+
+        self._engine.list_cursors(action.prefix, after, action.limit, told)
+
+    def _receipt(self, action: actions.Receipt, answer: Answer) -> None:
+        engine = self._engine
+
+        def found(outcome: Outcome) -> None:
+            if isinstance(outcome, Refusal):
+                answer(problem_of(outcome))
+                return
+            assert isinstance(outcome, ReceiptFound)
+
+            def told(producer: WrittenBy | None) -> None:
+                answer(admin.receipt_answer(action.topic, action.partition, outcome, producer))
+
+            if outcome.gone:
+                told(None)
+            else:
+                engine.who_wrote(outcome.stream_id, outcome.first, told)
+
+        engine.submit(GetReceipt(action.topic, action.partition, action.message_id), found)
+
+
+def _found(row: Producer) -> ProducerFound:
+    """As a query would tell it."""
+    first, next_ = -1, -1
+    if row.batches:
+        place, end = row.batches[-2:]
+        if isinstance(place, int) and isinstance(end, int):
+            first, next_ = place, end
+    return ProducerFound(row.epoch, row.last, first, next_, row.used_ns)

@@ -1,0 +1,282 @@
+"""Reads over HTTP: catch-up, long-poll, SSE. Finds standing and records, waits for more; what they look like is
+decided in `protocols.http.read`."""
+
+import asyncio
+import random
+import time
+from typing import Protocol, TypeGuard
+
+from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal, TopicMissing
+from oncelog.engine.engine import Engine, ReadResult
+from oncelog.engine.follow import Waiter
+from oncelog.protocols.http import offsets, read
+from oncelog.protocols.http.actions import Action, Read, Stand
+from oncelog.protocols.http.read import Found, Standing
+from oncelog.protocols.http.refusal_map import problem_of
+from oncelog.servers.settings import HttpSettings
+
+
+class Turn(Protocol):
+    """The place in line that an answer belongs to."""
+
+    reading: "Reading | None"
+    is_head: bool
+
+    def done(self, answer: bytes, body: bytes = b"") -> None: ...
+
+    @property
+    def connection(self) -> "Writer": ...
+
+
+class Writer(Protocol):
+    """The connection, as far as a live answer needs it."""
+
+    def write_piece(self, data: bytes) -> bool: ...
+
+
+class Reading:
+    """A live read in progress."""
+
+    def cancel(self) -> None:
+        """The client has gone."""
+
+    def end(self) -> None:
+        """The server stops: say what there is, now."""
+
+    def go_on(self) -> None:
+        """The client has read what was sent."""
+
+
+class Reads:
+    """Carries out `Read` and `Stand`."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings, loop: asyncio.AbstractEventLoop) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.loop = loop
+
+    @staticmethod
+    def takes(action: Action) -> TypeGuard[Read | Stand]:
+        return isinstance(action, Read | Stand)
+
+    def begin(self, action: Read | Stand, turn: Turn) -> None:
+        """Answer now, or when there is something to say."""
+        standing = self.standing(action.topic, action.partition)
+        if standing is None:
+            turn.done(problem_of(TopicMissing(action.topic, action.partition)))
+        elif isinstance(action, Stand):
+            turn.done(read.stands(standing))
+        else:
+            start = read.start_of(action.offset, standing)
+            refusal = outside(start, standing)
+            if refusal is not None:
+                turn.done(problem_of(refusal, _floor(standing)))
+            elif action.live == "sse":
+                turn.reading = EventStream(self, action, turn, standing, start)
+                turn.reading.go_on()
+            elif action.live:
+                turn.reading = LongPoll(self, action, turn, start)
+                turn.reading.go_on()
+            else:
+                self._catch_up(action, turn, standing, start)
+
+    def _catch_up(self, action: Read, turn: Turn, standing: Standing, start: int) -> None:
+        if action.offset == offsets.NOW:
+            turn.done(*read.catch_up(action, standing, Found(start, (), start)))
+            return
+
+        def found(result: ReadResult | Refusal) -> None:
+            if isinstance(result, Refusal):
+                turn.done(problem_of(result))
+            else:
+                turn.done(*read.catch_up(action, *told(standing, start, result)))
+
+        self.find(action, start, found)
+
+    def find(self, action: Read, start: int, found: "Finder") -> None:
+        """Read from `start` on."""
+        self.engine.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, found)
+
+    def standing(self, name: str, partition: int) -> Standing | None:
+        """Where a stream stands for readers; None if there is none."""
+        topic = self.engine.view.topic(name)
+        if topic is None or not 0 <= partition < len(topic.stream_ids):
+            return None
+        stream = self.engine.view.stream(topic.stream_ids[partition])
+        if stream is None:
+            return None
+        content_type = topic.config.content_type
+        return Standing(stream.stream_id, content_type, stream.floor, stream.stable, stream.tail, stream.closed)
+
+    @staticmethod
+    def cursor(sent: str) -> str:
+        """What the next live read sends along."""
+        return read.cursor_after(sent, int(time.time()), random.randrange(read.CURSOR_JITTER_MAX))
+
+
+class Finder(Protocol):
+    def __call__(self, result: ReadResult | Refusal, /) -> None: ...
+
+
+def outside(start: int, standing: Standing) -> Refusal | None:
+    """An offset that is not there."""
+    if start < standing.floor:
+        return OffsetGone(standing.stream_id, start, standing.floor)
+    if start > standing.stable:
+        return OffsetAhead(standing.stream_id, start, standing.stable)
+    return None
+
+
+def _floor(standing: Standing) -> bytes:
+    return f"Stream-Floor: {offsets.spelled(standing.floor)}\r\n".encode()
+
+
+def told(standing: Standing, start: int, result: ReadResult) -> tuple[Standing, Found]:
+    """The result of a read, and where the stream stood when it was planned."""
+    now = Standing(standing.stream_id, standing.content_type, result.floor, result.stable, result.tail, result.closed)
+    return now, Found(start, result.batches, result.next_offset)
+
+
+class LongPoll(Reading):
+    """Waits for the first record at or behind an offset, or until time is up."""
+
+    def __init__(self, reads: Reads, action: Read, turn: Turn, start: int) -> None:
+        self._reads = reads
+        self._action = action
+        self._turn = turn
+        self._start = start
+        self._waiter: Waiter | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
+
+    def go_on(self) -> None:
+        """Look, and wait if there is nothing."""
+        if self._timer is not None or self._is_over:
+            return  # it only waits; nothing was sent that the client could have read
+        action = self._action
+        waiter = self._reads.engine.wait(action.topic, action.partition, self._start, self._look)
+        if isinstance(waiter, Waiter):
+            self._waiter = waiter
+            self._timer = self._reads.loop.call_later(self._reads.settings.long_poll_ms / 1000, self.end)
+        else:
+            self._look()
+
+    def _look(self) -> None:
+        self._stop_waiting()
+        if not self._is_over:
+            self._is_over = True
+            self._reads.find(self._action, self._start, self._found)
+
+    def _found(self, result: ReadResult | Refusal) -> None:
+        standing = self._reads.standing(self._action.topic, self._action.partition)
+        if isinstance(result, Refusal):
+            self._turn.done(problem_of(result))
+        elif standing is None:
+            self._turn.done(problem_of(TopicMissing(self._action.topic, self._action.partition)))
+        else:
+            now, found = told(standing, self._start, result)
+            self._turn.done(*read.polled(self._action, now, found, self._reads.cursor(self._action.cursor)))
+
+    def end(self) -> None:
+        """Time is up: there is nothing new."""
+        if self._is_over:
+            return
+        self._stop_waiting()
+        self._is_over = True
+        standing = self._reads.standing(self._action.topic, self._action.partition)
+        if standing is None:
+            self._turn.done(problem_of(TopicMissing(self._action.topic, self._action.partition)))
+            return
+        found = Found(self._start, (), standing.stable)
+        self._turn.done(*read.polled(self._action, standing, found, self._reads.cursor(self._action.cursor)))
+
+    def cancel(self) -> None:
+        self._stop_waiting()
+        self._is_over = True
+
+    def _stop_waiting(self) -> None:
+        if self._waiter is not None:
+            self._reads.engine.follow.cancel(self._waiter)
+            self._waiter = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class EventStream(Reading):
+    """Server-sent events: what is there, then what comes, until the stream ends, time is up, or the client goes."""
+
+    def __init__(self, reads: Reads, action: Read, turn: Turn, standing: Standing, start: int) -> None:
+        self._reads = reads
+        self._action = action
+        self._turn = turn
+        self._standing = standing
+        self._start = start
+        self._waiter: Waiter | None = None
+        self._is_reading = False
+        self._is_over = False
+        self._said_first = False
+        self._writable = turn.connection.write_piece(read.sse_head(standing))
+        self._timer = reads.loop.call_later(reads.settings.sse_ms / 1000, self.end)
+
+    def go_on(self) -> None:
+        """Send what there is, and wait if there is nothing."""
+        if self._is_over or self._is_reading:
+            return
+        if self._waiter is not None:
+            return
+        action = self._action
+        waiter = self._reads.engine.wait(action.topic, action.partition, self._start, self._woken)
+        if isinstance(waiter, Refusal):
+            self.end()
+        elif waiter is None:
+            self._look()
+        else:
+            self._waiter = waiter
+            if not self._said_first:
+                self._say(self._standing, Found(self._start, (), self._start))
+
+    def _woken(self) -> None:
+        self._waiter = None
+        if not self._is_over:
+            self._look()
+
+    def _look(self) -> None:
+        self._is_reading = True
+        self._reads.find(self._action, self._start, self._found)
+
+    def _found(self, result: ReadResult | Refusal) -> None:
+        self._is_reading = False
+        if self._is_over:
+            return
+        if isinstance(result, Refusal):
+            self.end()  # deleted, or trimmed under the reader: it comes back and is told
+            return
+        standing, found = told(self._standing, self._start, result)
+        self._start = found.next_offset
+        self._say(standing, found)
+        if found.is_end(standing):
+            self.end()
+        elif self._writable:
+            # Not at once: others want to be served between two pieces of a long stream.
+            self._reads.loop.call_soon(self.go_on)
+
+    def _say(self, standing: Standing, found: Found) -> None:
+        self._said_first = True
+        self._writable = self._turn.connection.write_piece(
+            read.sse_events(standing, found, self._reads.cursor(self._action.cursor))
+        )
+
+    def end(self) -> None:
+        """The last piece; the connection can be used again."""
+        if self._is_over:
+            return
+        self.cancel()
+        self._turn.done(read.LAST_CHUNK)
+
+    def cancel(self) -> None:
+        self._is_over = True
+        self._timer.cancel()
+        if self._waiter is not None:
+            self._reads.engine.follow.cancel(self._waiter)
+            self._waiter = None

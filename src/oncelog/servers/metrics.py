@@ -1,0 +1,110 @@
+"""Counters of the server, and how a monitor reads them.
+
+Counting is adding to plain numbers on the loop's thread; prometheus-client only spells them when it is asked.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from oncelog.core.outcome import CommitConfirmed, Confirmed, Outcome, Refusal
+from oncelog.engine.engine import Engine
+
+
+class Counts:
+    """What has happened since the start."""
+
+    def __init__(self) -> None:
+        self.confirms = 0
+        self.records = 0
+        self.duplicates = 0
+        self.commits = 0
+        self.queries = 0
+        self.refusals: dict[str, int] = {}
+        self.malformed = 0
+        self.cut_stalled = 0
+        self.connections_refused = 0
+
+    def confirmed(self, outcome: Confirmed) -> None:
+        """An append took effect, or had before."""
+        if outcome.duplicate:
+            self.duplicates += 1
+        else:
+            self.confirms += 1
+            self.records += outcome.next - outcome.first
+
+    def other(self, outcome: Outcome) -> None:
+        """Any other answer of the engine."""
+        if isinstance(outcome, Refusal):
+            self.refusals[outcome.code] = self.refusals.get(outcome.code, 0) + 1
+        elif isinstance(outcome, CommitConfirmed):
+            if outcome.duplicate:
+                self.duplicates += 1
+            else:
+                self.commits += 1
+        else:
+            self.queries += 1
+
+    def refused_early(self, answer: bytes) -> None:
+        """An answer that never reached the engine: a mistake in the request, or a fixed page."""
+        if answer.startswith(b"HTTP/1.1 4"):
+            self.malformed += 1
+
+
+CONFLICTS = ("id_conflict", "sequence_conflict", "claim_conflict", "partly_duplicate")
+FENCES = ("fenced", "application_fenced")
+
+
+class _Collector(Collector):
+    def __init__(self, engine: Engine, counts: Counts, connections: int) -> None:
+        self._engine = engine
+        self._counts = counts
+        self._connections = connections
+
+    def collect(self) -> Iterator[Metric]:
+        counts = self._counts
+        engine = self._engine
+        refusals = counts.refusals
+        yield CounterMetricFamily("oncelog_confirms", "Appends confirmed as new.", counts.confirms)
+        yield CounterMetricFamily("oncelog_records", "Records of confirmed appends.", counts.records)
+        yield CounterMetricFamily("oncelog_commits", "Commits and publishes confirmed as new.", counts.commits)
+        yield CounterMetricFamily("oncelog_duplicates", "Retries answered with their first outcome.", counts.duplicates)
+        conflicts = sum(refusals.get(code, 0) for code in CONFLICTS)
+        yield CounterMetricFamily("oncelog_conflicts", "Ids or sequences used again for other content.", conflicts)
+        fences = sum(refusals.get(code, 0) for code in FENCES)
+        yield CounterMetricFamily("oncelog_fences", "Writes of fenced producers and drivers refused.", fences)
+        by_code = CounterMetricFamily("oncelog_refusals", "Commands refused, by code.", labels=["code"])
+        for code, count in sorted(refusals.items()):
+            by_code.add_metric([code], count)
+        yield by_code
+        yield CounterMetricFamily("oncelog_http_malformed", "Requests that could not be read.", counts.malformed)
+        yield CounterMetricFamily("oncelog_http_stalled", "Clients cut because they did not read.", counts.cut_stalled)
+        refused = counts.connections_refused
+        yield CounterMetricFamily("oncelog_http_connections_refused", "Over connections_max.", refused)
+        yield GaugeMetricFamily("oncelog_http_connections", "Open connections.", self._connections)
+        yield CounterMetricFamily("oncelog_groups", "Groups written: one fdatasync each.", engine.commits.groups_total)
+        seconds = engine.write_seconds
+        yield SummaryMetricFamily(
+            "oncelog_fsync_seconds",
+            "Write and fdatasync of one group.",
+            count_value=seconds.count,
+            sum_value=seconds.total,
+        )
+        yield GaugeMetricFamily(
+            "oncelog_index_lag_bytes", "Journal bytes that the index has not seen.", engine.generations.lag_bytes
+        )
+        yield GaugeMetricFamily("oncelog_waiting_commands", "Commands that wait for room.", engine.commits.waiting)
+        yield GaugeMetricFamily("oncelog_entry", "The last entry that readers see.", engine.view.entry_number)
+        stats = engine.journal_stats
+        yield GaugeMetricFamily("oncelog_journal_bytes", "Bytes of the journal in use.", stats.used_bytes)
+        yield GaugeMetricFamily("oncelog_journal_segments", "Segments of the journal.", stats.segments)
+
+
+def exposition(engine: Engine, counts: Counts, connections: int) -> bytes:
+    """All of it in the text that Prometheus reads."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(engine, counts, connections))
+    return generate_latest(registry)

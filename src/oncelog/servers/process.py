@@ -1,0 +1,85 @@
+"""A server process: open the log, listen, run until told to stop, stop in order.
+
+Start: engine (recovers), then the faces, then the ready line. Stop (SIGTERM, SIGINT): the faces take no more and answer
+what they accepted, then the engine writes, proves and closes. A second signal ends it at once: that is a crash, and
+crashes lose nothing that was confirmed.
+"""
+
+import asyncio
+import contextlib
+import resource
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import uvloop
+
+from oncelog.engine.engine import Engine
+from oncelog.engine.open import end_process, open_engine, open_in_memory
+from oncelog.servers.http import HttpServer
+from oncelog.servers.metrics import Counts
+from oncelog.servers.settings import Address, ServerSettings
+
+FILES_BESIDE_SOCKETS = 512
+"""Descriptors for segments, the index, threads and pipes."""
+
+
+def run(settings: ServerSettings, ready: Callable[[str], None]) -> int:
+    """Serve until a signal. Raises StorageError if the log cannot be opened, OSError if an address cannot be used."""
+    return uvloop.run(_serve(settings, ready))
+
+
+async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _told_to_stop, loop, number, stop)
+    loop.set_exception_handler(_bug)
+    _allow_files(settings.http.connections_max + FILES_BESIDE_SOCKETS)
+    engine = _opened(settings, loop)
+    server = HttpServer(engine, settings.http, loop, Counts())
+    try:
+        port = await server.start()
+    except OSError:
+        await engine.close()
+        raise
+    address = Address(settings.http.listen.host, port)
+    place = "memory" if settings.data is None else str(settings.data)
+    ready(f"ready http={address} durability={engine.durability} data={place}")
+    await stop.wait()
+    await server.stop()
+    await engine.close()
+    return 0
+
+
+def _opened(settings: ServerSettings, loop: asyncio.AbstractEventLoop) -> Engine:
+    if settings.data is None:
+        return open_in_memory(loop, settings=settings.engine)
+    return open_engine(settings.data, loop, settings=settings.engine)
+
+
+def _bug(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An exception that nobody caught. A socket may fail as it likes; anything else is a bug, and what is in memory may
+    be half changed: nobody is told anything from it."""
+    error = context.get("exception")
+    if isinstance(error, OSError):
+        return
+    if error is None:
+        loop.default_exception_handler(context)
+        return
+    end_process(error)
+
+
+def _told_to_stop(loop: asyncio.AbstractEventLoop, number: int, stop: asyncio.Event) -> None:
+    # The next one has its usual effect.
+    loop.remove_signal_handler(number)
+    stop.set()
+
+
+def _allow_files(wanted: int) -> None:
+    """As many descriptors as the settings may need, as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

@@ -1,0 +1,350 @@
+"""What a server is started with: a TOML file, overridden by the command line, over the defaults here.
+
+Each field says its bounds and its meaning once, in its `Meta`; the check and `docs/config.md` both read them there.
+Nothing is guessed: an unknown key, a value of another type or out of bounds, a file that is no TOML are refused
+(`SettingsInvalid`), with the file, the key, what was given and what is allowed. Nothing here touches the network or
+the data directory.
+"""
+
+import difflib
+import re
+import tomllib
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta
+
+from oncelog import limits
+from oncelog.engine import engine
+from oncelog.engine.open import SEGMENT_BYTES_IN_MEMORY
+from oncelog.errors import OncelogError
+from oncelog.limits import KIB, MIB
+
+BODY_BYTES_MAX: Final = limits.BATCH_BYTES_MAX - 4 * KIB
+"""The largest body: what stands around the records of a batch must still fit beside it."""
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+
+COMMAND_LINE: Final = "command line"
+GIVEN_CHARACTERS_MAX: Final = 60
+
+
+class SettingsInvalid(OncelogError):
+    """A setting cannot be used: says where it was given, its key, what was given and what would be allowed."""
+
+    def __init__(self, source: str, key: str, problem: str, *, given: object = UNSET, allowed: str = "") -> None:
+        self.source = source
+        self.key = key
+        self.problem = problem
+        self.given = given
+        self.allowed = allowed
+        place = f"{source}: {key}" if key else source
+        place += f" = {spelled(given)}" if given is not UNSET else ""
+        super().__init__(f"{place}: {problem}" + (f" (allowed: {allowed})" if allowed else ""))
+
+
+class Address(NamedTuple):
+    """Where to listen. Port 0 is any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+ADDRESS_ALLOWED: Final = (
+    "HOST:PORT, as in 127.0.0.1:4437, localhost:0 or [::1]:4437; port 0 to 65,535, 0 is any free one"
+)
+_ADDRESS: Final = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]/@]+)):(?P<port>[0-9]{1,5})"
+)
+
+
+def parse_address(text: str) -> Address:
+    """`host:port`, an IPv6 host in brackets. ValueError says what is wrong."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        if text.count(":") > 1 and not text.strip("0123456789abcdefABCDEF:."):
+            raise ValueError("an IPv6 address stands in brackets")
+        raise ValueError("not an address" if ":" in text else "there is no port")
+    if int(match["port"]) > 65_535:
+        raise ValueError("no such port")
+    return Address(match["v6"] or match["host"], int(match["port"]))
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The HTTP face: where it listens, and how long and how much it grants a client."""
+
+    address: Annotated[
+        str, Meta(description="Where to listen. An IPv6 host stands in brackets; port 0 is any free one")
+    ] = "127.0.0.1:4437"
+    long_poll_ms: Annotated[
+        int, Meta(ge=1, le=HOUR_MS, description="How long a long-poll waits for a record before it is answered 204")
+    ] = 30_000
+    sse_ms: Annotated[
+        int, Meta(ge=1_000, le=24 * HOUR_MS, description="How long an SSE connection lives; the client connects again")
+    ] = 60_000
+    header_bytes_max: Annotated[
+        int, Meta(ge=1 * KIB, le=1 * MIB, description="Request line and headers of one request; more is 431")
+    ] = 32 * KIB
+    header_deadline_ms: Annotated[
+        int,
+        Meta(ge=100, le=10 * MINUTE_MS, description="From the first byte of a request to the end of its headers; 408"),
+    ] = 10_000
+    body_bytes_max: Annotated[
+        int,
+        Meta(ge=1 * KIB, le=BODY_BYTES_MAX, description="Body of one request; more is 413. A batch must fit an entry"),
+    ] = BODY_BYTES_MAX
+    body_rate_min: Annotated[
+        int,
+        Meta(ge=1, le=1 << 30, description="Bytes per second: a body that comes more slowly is cut after the grace"),
+    ] = 10_000
+    body_grace_ms: Annotated[
+        int, Meta(ge=100, le=HOUR_MS, description="How long a body may come at any speed before its rate counts")
+    ] = 10_000
+    idle_ms: Annotated[
+        int, Meta(ge=100, le=24 * HOUR_MS, description="A connection without a request is closed after this")
+    ] = 5 * MINUTE_MS
+    write_stall_ms: Annotated[
+        int, Meta(ge=100, le=HOUR_MS, description="A client that takes none of its answer for this long is cut")
+    ] = 30_000
+    connections_max: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Connections open at once; the limit of open files must allow them")
+    ] = 20_000
+    read_bytes_max: Annotated[
+        int,
+        Meta(ge=1 * KIB, le=64 * MIB, description="Bytes of one catch-up answer; one batch comes even if it is larger"),
+    ] = 1 * MIB
+    early_hold_ms: Annotated[
+        int,
+        Meta(ge=0, le=MINUTE_MS, description="How long a request that came before its turn waits for those before it"),
+    ] = 500
+    x_producer_strict: Annotated[
+        bool, Meta(description="Refuse `X-Producer-*` requests that name neither a session nor an epoch")
+    ] = False
+    stop_ms: Annotated[
+        int, Meta(ge=0, le=HOUR_MS, description="How long a stop waits for requests in progress before it cuts them")
+    ] = 10_000
+    pipelined_max: Annotated[
+        int, Meta(ge=1, le=10_000, description="Requests in progress on one connection; reading pauses at it")
+    ] = 64
+
+    @property
+    def listen(self) -> Address:
+        return parse_address(self.address)
+
+
+class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The journal and its index."""
+
+    segment_bytes: Annotated[
+        int,
+        Meta(
+            ge=limits.SEGMENT_BYTES_MIN,
+            le=4096 * MIB,
+            multiple_of=limits.FRAME_ALIGN_BYTES,
+            description="One file of a new journal; an existing journal keeps its size. Below 8 MiB the largest batch "
+            f"shrinks with it. In memory the default is {SEGMENT_BYTES_IN_MEMORY // MIB} MiB",
+        ),
+    ] = limits.SEGMENT_BYTES_DEFAULT
+    checkpoint_bytes: Annotated[
+        int,
+        Meta(
+            ge=16 * KIB,
+            le=limits.INDEX_LAG_BYTES_MAX,
+            description="Journal bytes between two checkpoints of the index: about what a restart replays",
+        ),
+    ] = limits.CHECKPOINT_BYTES
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them. Either `data` or `in_memory` is given: nobody's records go to a place that was guessed."""
+
+    data: Annotated[
+        Path | None,
+        Meta(description="The data directory, made if it is missing; relative to where the server is started"),
+    ] = None
+    in_memory: Annotated[
+        bool, Meta(description="Keep everything in memory: nothing survives the process. Instead of `data`")
+    ] = False
+    http: HttpSettings = HttpSettings()
+    storage: StorageSettings = StorageSettings()
+
+    @property
+    def engine(self) -> engine.Settings:
+        return engine.Settings(self.storage.segment_bytes, self.storage.checkpoint_bytes)
+
+
+# --- what there is ---------------------------------------------------------------------------------------------
+
+
+class Setting(NamedTuple):
+    """One key, as its struct declares it."""
+
+    key: str
+    kind: type
+    """bool, int, str or Path."""
+    default: object
+    meta: Meta
+
+    @property
+    def allowed(self) -> str:
+        if self.kind is bool:
+            return "true or false"
+        if self.kind is Path:
+            return "a path, in quotes"
+        if self.kind is str:
+            return ADDRESS_ALLOWED
+        bounds = f"a whole number, {self.meta.ge:,} to {self.meta.le:,}"
+        return bounds + (f", a multiple of {self.meta.multiple_of}" if self.meta.multiple_of else "")
+
+
+def declared(struct: type[msgspec.Struct] = ServerSettings, prefix: str = "") -> Iterator[Setting]:
+    """Every key of `struct` and of the tables in it, in order."""
+    hints = get_type_hints(struct, include_extras=True)
+    for field in msgspec.structs.fields(struct):
+        hint = hints[field.name]
+        if get_origin(hint) is not Annotated:
+            yield from declared(hint, f"{prefix}{field.name}.")
+            continue
+        kind, meta = get_args(hint)
+        if get_origin(kind) in (Union, types.UnionType):
+            kind = next(option for option in get_args(kind) if option is not types.NoneType)
+        yield Setting(prefix + field.name, kind, field.default, meta)
+
+
+SETTINGS: Final = {setting.key: setting for setting in declared()}
+TABLES: Final = frozenset(key.partition(".")[0] for key in SETTINGS if "." in key)
+
+
+# --- loading ---------------------------------------------------------------------------------------------------
+
+
+def load(path: Path | None, overrides: Mapping[str, object]) -> ServerSettings:
+    """The settings of the file, if there is one, with those of `overrides` over them.
+
+    `overrides` has keys as `http.address`; it is what the command line says, so None stands for "not given".
+    """
+    chosen: dict[str, object] = {}
+    if path is not None:
+        chosen = _checked(str(path), _flat(str(path), _read(path)))
+        _refuse_two_places(str(path), chosen)
+    given = _checked(COMMAND_LINE, {key: value for key, value in overrides.items() if value is not None})
+    _refuse_two_places(COMMAND_LINE, given)
+    # The command line chose a place: the other one in the file gives way.
+    if "data" in given:
+        chosen.pop("in_memory", None)
+    if given.get("in_memory"):
+        chosen.pop("data", None)
+    chosen |= given
+    if chosen.get("data") is None and not chosen.get("in_memory"):
+        source = str(path) if path is not None else COMMAND_LINE
+        raise SettingsInvalid(source, "data", "where do the records go?", allowed="a directory, or in_memory = true")
+    if chosen.get("in_memory"):
+        chosen.setdefault("storage.segment_bytes", SEGMENT_BYTES_IN_MEMORY)
+    return _built(chosen)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsInvalid(str(path), "", f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsInvalid(str(path), "", f"is not UTF-8 (byte {error.start})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsInvalid(str(path), "", f"is not TOML: {error}") from error
+
+
+def _flat(source: str, document: dict[str, Any]) -> dict[str, object]:
+    """`{"http": {"idle_ms": 1}}` as `{"http.idle_ms": 1}`. No key holds a table of its own."""
+    flat: dict[str, object] = {}
+    for name, value in document.items():
+        if name not in TABLES:
+            flat[name] = value
+        elif isinstance(value, dict):
+            flat |= {f"{name}.{key}": inner for key, inner in value.items()}
+        else:
+            raise SettingsInvalid(source, name, "is a table", given=value, allowed=f"[{name}] and keys below it")
+    return flat
+
+
+def _checked(source: str, flat: Mapping[str, object]) -> dict[str, object]:
+    return {key: _check(source, key, value) for key, value in flat.items()}
+
+
+def _check(source: str, key: str, value: object) -> object:
+    setting = SETTINGS.get(key)
+    if setting is None:
+        raise _unknown(source, key, value)
+    if setting.kind is Path:
+        if not isinstance(value, str | Path):
+            raise SettingsInvalid(source, key, "has another type", given=value, allowed=setting.allowed)
+        if not str(value) or "\0" in str(value):
+            raise SettingsInvalid(source, key, "is no path", given=value, allowed=setting.allowed)
+        return Path(value)
+    # A bool is an int to Python, not to whoever wrote the file.
+    if type(value) is not setting.kind:
+        raise SettingsInvalid(source, key, "has another type", given=value, allowed=setting.allowed)
+    if isinstance(value, str):
+        try:
+            parse_address(value)
+        except ValueError as error:
+            raise SettingsInvalid(source, key, str(error), given=value, allowed=setting.allowed) from error
+    elif isinstance(value, int) and not isinstance(value, bool):
+        _check_bounds(source, setting, value)
+    return value
+
+
+def _check_bounds(source: str, setting: Setting, value: int) -> None:
+    meta = setting.meta
+    assert meta.ge is not None
+    assert meta.le is not None
+    if not meta.ge <= value <= meta.le:
+        raise SettingsInvalid(source, setting.key, "is out of range", given=value, allowed=setting.allowed)
+    if meta.multiple_of is not None and value % meta.multiple_of:
+        raise SettingsInvalid(source, setting.key, "is not a multiple", given=value, allowed=setting.allowed)
+
+
+def _unknown(source: str, key: str, value: object) -> SettingsInvalid:
+    table, _, name = key.rpartition(".")
+    if isinstance(value, dict):
+        near = difflib.get_close_matches(key, TABLES, n=1)
+        allowed = ", ".join(f"[{known}]" for known in sorted(TABLES))
+    else:
+        # Right name, wrong table, is the likeliest mistake of all.
+        near = [known for known in SETTINGS if known.rpartition(".")[2] == name]
+        near += difflib.get_close_matches(key, SETTINGS, n=1)
+        beside = [known.rpartition(".") for known in SETTINGS]
+        allowed = ", ".join(known for of, _, known in beside if of == table)
+    problem = "there is no such key" + (f", did you mean {near[0]}?" if near else "")
+    return SettingsInvalid(source, key, problem, given=value, allowed=allowed)
+
+
+def _refuse_two_places(source: str, chosen: Mapping[str, object]) -> None:
+    if chosen.get("in_memory") and chosen.get("data") is not None:
+        raise SettingsInvalid(source, "in_memory", "stands beside data", given=True, allowed="one of the two")
+
+
+def _built(chosen: Mapping[str, object]) -> ServerSettings:
+    def of(table: str) -> dict[str, Any]:
+        return {key.removeprefix(table): value for key, value in chosen.items() if key.startswith(table)}
+
+    top: dict[str, Any] = {key: value for key, value in chosen.items() if "." not in key}
+    return ServerSettings(**top, http=HttpSettings(**of("http.")), storage=StorageSettings(**of("storage.")))
+
+
+def spelled(value: object) -> str:
+    """A value as the file would say it, cut if it is long."""
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, str | Path):
+        text = msgspec.json.encode(str(value)).decode()  # TOML's escapes, and one line whatever is in it
+    else:
+        text = str(value)
+    return text if len(text) <= GIVEN_CHARACTERS_MAX else text[:GIVEN_CHARACTERS_MAX] + "…"
