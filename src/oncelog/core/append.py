@@ -17,7 +17,7 @@ from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core import message_id, names
 from oncelog.core.command import Append, AppendEach, EachRecord
-from oncelog.core.content_type import is_same_type
+from oncelog.core.content_type import ANY, batch_refused, is_json, is_same_type, json_flaw
 from oncelog.core.entry import CLOSES, RENEWS, TRANSACTIONAL, Appended, Claimed, Compound, Entry, IdsUsed, Operation
 from oncelog.core.memory import is_gone, known_id, known_producer, living, use_counts
 from oncelog.core.outcome import (
@@ -49,6 +49,7 @@ _BATCH_BYTES_MAX: Final = limits.BATCH_BYTES_MAX
 _BATCH_RECORDS_MAX: Final = limits.BATCH_RECORDS_MAX
 _DIGEST_BYTES_MAX: Final = limits.CLAIM_DIGEST_BYTES_MAX
 _KAFKA: Final = "kafka:"
+_ANY: Final = ANY
 
 EACH_RECORD_BYTES: Final = 96
 """What one record of an `AppendEach` may need beside its texts: its framing in the batch, and its id in the entry."""
@@ -100,6 +101,8 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
         or not 0 < len(command.batch) <= _BATCH_BYTES_MAX
     ):
         refusal = _stream_refuses(stream, command) or refusal
+    if not command.content_type and stream.config.content_type != _ANY:
+        refusal = refusal or batch_refused(stream.config.content_type, command.batch)
     if refusal is None and (command.txn_id or stream.open_txns):
         refusal = _txn_refuses(state, stream, command, now_ns)
     if refusal is not None:
@@ -319,6 +322,9 @@ class _Each:
             return BatchRefused("a timestamp is out of range")
         if any(names.text_bytes(name) < 0 for name, _ in record.headers):
             return BatchRefused("a header name is Unicode text")
+        if is_json(stream.config.content_type) and record.value is not None:
+            if (flaw := json_flaw(record.value)) is not None:
+                return BatchRefused(f"the stream holds JSON, and the record is none: {flaw}")
         number = len(self.records)
         offset = stream.tail + number
         timestamp_ms = record.timestamp_ms or self.now_ns // 1_000_000

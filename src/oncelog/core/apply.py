@@ -279,7 +279,9 @@ def _ids_used(state: State, op: IdsUsed, time_ns: int) -> None:
 
 def _stage_opened(state: State, op: StageOpened, time_ns: int) -> None:
     expires_ns = time_ns + op.ttl_ms * 1_000_000
-    state.stages[op.stage_id] = Stage(op.stage_id, op.application, op.fence, 0, 0, expires_ns, op.ttl_ms)
+    state.stages[op.stage_id] = Stage(
+        op.stage_id, op.application, op.fence, 0, 0, expires_ns, op.ttl_ms, content_type=op.content_type
+    )
     _touch(state, Table.STAGE, op.stage_id)
     state.next_id = max(state.next_id, op.stage_id + 1)
 

@@ -38,10 +38,12 @@ class AddPartitions(msgspec.Struct, gc=False):
 
 
 class ConfigureTopic(msgspec.Struct, gc=False):
-    """Replace a topic's settings."""
+    """Replace a topic's settings: all of them, or those that are named."""
 
     name: str
-    config: TopicConfig
+    config: TopicConfig | None = None
+    changes: dict[str, str | int] = {}
+    """Names of `TopicConfig` and new values, over what is there; without `config`."""
     urgent: ClassVar[bool] = False
 
 
@@ -98,6 +100,7 @@ class Append(msgspec.Struct, gc=False):
     expected_tail: int = -1
     order_key: str = ""
     content_type: str = ""
+    """What the face says the records are, having looked at them; empty if it has not looked."""
     close: bool = False
     txn_id: str = ""
     urgent: ClassVar[bool] = False
@@ -226,6 +229,8 @@ class OpenStage(msgspec.Struct, gc=False):
     fence: int = 0
     ttl_ms: int = 0
     """0 = the default."""
+    content_type: str = ""
+    """What it will hold. A stage that goes into a stream of JSON must have said so."""
     urgent: ClassVar[bool] = False
 
 

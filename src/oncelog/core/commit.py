@@ -21,6 +21,7 @@ from oncelog.core.command import (
     ExpectNew,
     ExpectTail,
 )
+from oncelog.core.content_type import batch_refused
 from oncelog.core.cursor import moved
 from oncelog.core.entry import Appended, Claimed, ClaimRemembered, Compound, Entry, IdsUsed, Operation
 from oncelog.core.memory import floor_of, is_known_claim, known_id, known_producer, removed_ns, use_counts
@@ -107,7 +108,7 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     known, refusal = _known_ids(state, command, streams, digests, now_ns)
     if refusal is None and known is not None:
         return _all_known(state, command, claimed, known, digest, now_ns)
-    refusal = refusal or again or _closed(streams)
+    refusal = refusal or again or _closed(streams) or _content_refused(command, streams)
     refusal = refusal or _conditions_refuse(state, command.conditions, now_ns)
     if refusal is not None:
         return None, refusal
@@ -241,6 +242,14 @@ def _closed(streams: list[Stream]) -> Refusal | None:
         if stream.closed:
             return StreamClosedRefusal(stream.stream_id, stream.tail)
     return None
+
+
+def _content_refused(command: Commit, streams: list[Stream]) -> Refusal | None:
+    refusals = (
+        batch_refused(stream.config.content_type, append.batch)
+        for append, stream in zip(command.appends, streams, strict=True)
+    )
+    return next((refusal for refusal in refusals if refusal is not None), None)
 
 
 def _conditions_refuse(state: State, conditions: list[Condition], now_ns: int) -> Refusal | None:

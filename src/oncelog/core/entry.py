@@ -194,6 +194,7 @@ class StageOpened(msgspec.Struct, gc=False, array_like=True):
     application: str
     fence: int
     ttl_ms: int
+    content_type: str = ""
 
 
 class StageAppended(msgspec.Struct, gc=False):

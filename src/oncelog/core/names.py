@@ -74,6 +74,8 @@ def config_refused(config: TopicConfig) -> Refusal | None:
         if (bytes_ := text_bytes(text)) < 0:
             return NameInvalid(ascii(text), "settings are Unicode text")
         size += bytes_
+    if not config.content_type.isascii() or not config.content_type.isprintable():
+        return NameInvalid(ascii(config.content_type), "a content type is printable ASCII: faces put it into a header")
     if size > limits.TOPIC_CONFIG_BYTES_MAX:
         return TooLarge("bytes of a topic's settings", limits.TOPIC_CONFIG_BYTES_MAX, size)
     if not FOREVER <= config.dedupe_floor_ms <= limits.SEQUENCE_MAX:
@@ -83,6 +85,12 @@ def config_refused(config: TopicConfig) -> Refusal | None:
     if not limits.TXN_TIMEOUT_MS_MIN <= config.txn_timeout_ms_max <= limits.TXN_TIMEOUT_MS_MAX:
         return TooLarge("txn timeout ms of a topic", limits.TXN_TIMEOUT_MS_MAX, config.txn_timeout_ms_max)
     return None
+
+
+SETTINGS: Final = {
+    name: type(getattr(TopicConfig(), name)) for name in TopicConfig.__struct_fields__ if name != "attributes"
+}
+"""What can be changed one by one, and what it is."""
 
 
 def moves_bytes(moves: Iterable[c.CursorMove]) -> int:
@@ -146,7 +154,11 @@ def _create(command: c.CreateTopic) -> Refusal | None:
 
 
 def _configure(command: c.ConfigureTopic) -> Refusal | None:
-    return _topic(command.name) or config_refused(command.config)
+    unknown = [name for name, value in command.changes.items() if SETTINGS.get(name) is not type(value)]
+    if unknown or (command.config is None) == (not command.changes):
+        return NameInvalid(", ".join(unknown), f"settings are {', '.join(SETTINGS)}; all of them, or some that change")
+    refusal = None if command.config is None else config_refused(command.config)
+    return _topic(command.name) or refusal
 
 
 def _topic_by_name(command: c.AddPartitions | c.DeleteTopic | c.GetTopic) -> Refusal | None:

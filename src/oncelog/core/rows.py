@@ -132,6 +132,7 @@ class Stage(msgspec.Struct, gc=False, array_like=True):
     last_first: int = -1
     last_digest: bytes = b""
     """The newest append, so that its retry is recognised."""
+    content_type: str = ""
 
 
 class Application(msgspec.Struct, gc=False, array_like=True):

@@ -16,6 +16,7 @@ from oncelog.core.command import (
     OpenStage,
     Publish,
 )
+from oncelog.core.content_type import batch_refused, is_json
 from oncelog.core.cursor import moved
 from oncelog.core.entry import (
     ApplicationSet,
@@ -34,6 +35,7 @@ from oncelog.core.outcome import (
     BatchRefused,
     ClaimInvalid,
     CommitConfirmed,
+    ContentTypeMismatch,
     Outcome,
     Refusal,
     ShardMismatch,
@@ -74,7 +76,7 @@ def decide_open_stage(state: State, command: OpenStage, now_ns: int) -> Decision
     if not 0 < ttl_ms <= limits.STAGE_TTL_MS_MAX:
         return None, TooLarge("stage ttl ms", limits.STAGE_TTL_MS_MAX, ttl_ms)
     fence = command.fence if command.application else 0
-    operation = StageOpened(state.next_id, command.application, fence, ttl_ms)
+    operation = StageOpened(state.next_id, command.application, fence, ttl_ms, command.content_type)
     return Compound(now_ns, [operation]), StageDone(state.next_id, 0, now_ns + ttl_ms * 1_000_000)
 
 
@@ -99,7 +101,8 @@ def decide_append_stage(state: State, command: AppendStage, now_ns: int) -> Deci
         return None, StageCountMismatch(stage.stage_id, command.at, stage.count)
     if len(command.digest) != message_id.DIGEST_BYTES:
         return None, BatchRefused("a batch of a stage needs a digest of the content")
-    if (refusal := append_refused(command.batch, command.count)) is not None:
+    refusal = append_refused(command.batch, command.count) or batch_refused(stage.content_type, command.batch)
+    if refusal is not None:
         return None, refusal
     operation = StageAppended(stage.stage_id, stage.count, command.count, command.batch, command.digest)
     answer = StageDone(stage.stage_id, stage.count + command.count, now_ns + stage.ttl_ms * 1_000_000)
@@ -196,6 +199,9 @@ def _published(
         used.add(item.stage_id)
         if stage.count != item.count:
             return [], [], {}, StageCountMismatch(stage.stage_id, item.count, stage.count)
+        if is_json(stream.config.content_type) and not is_json(stage.content_type):
+            refusal = ContentTypeMismatch(stream.config.content_type, stage.content_type)
+            return [], [], {}, refusal
         if not stage.count:
             operations.append(StageDropped(stage.stage_id))
             continue

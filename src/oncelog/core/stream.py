@@ -14,7 +14,7 @@ from oncelog.core.command import (
     DeleteTopic,
     Trim,
 )
-from oncelog.core.content_type import is_same_type
+from oncelog.core.content_type import batch_refused, is_json, is_same_type
 from oncelog.core.cursor import ranges_refused
 from oncelog.core.entry import (
     Appended,
@@ -30,6 +30,7 @@ from oncelog.core.entry import (
     TopicDeleted,
     Trimmed,
 )
+from oncelog.core.names import config_refused
 from oncelog.core.outcome import (
     CursorPinned,
     OffsetAhead,
@@ -58,8 +59,11 @@ def decide_create(state: State, command: CreateTopic, now_ns: int) -> Decision:
     """A new topic, or agreement with the one that is there: creating twice is a retry."""
     if not 1 <= command.partitions <= limits.PARTITIONS_MAX:
         return None, TooLarge("partitions", limits.PARTITIONS_MAX, command.partitions)
-    if command.batch and (refusal := append_refused(command.batch, command.count)) is not None:
-        return None, refusal
+    if command.batch:
+        refusal = append_refused(command.batch, command.count)
+        refusal = refusal or batch_refused(command.config.content_type, command.batch)
+        if refusal is not None:
+            return None, refusal
     topic = state.topics[command.name]
     if topic is not None:
         return None, _agreed(state, topic, command)
@@ -112,11 +116,17 @@ def decide_configure(state: State, command: ConfigureTopic, now_ns: int) -> Deci
     topic = state.topics[command.name]
     if topic is None:
         return None, TopicMissing(command.name)
-    if topic.config == command.config:
+    config = command.config or msgspec.structs.replace(topic.config, **command.changes)
+    if (refusal := config_refused(config)) is not None:
+        return None, refusal
+    if topic.config == config:
         return None, TopicDone(topic.topic_id, list(topic.stream_ids), changed=False)
-    if topic.config.id_zone != command.config.id_zone:
+    if topic.config.id_zone != config.id_zone:
         return None, TopicExists(command.name, "message ids cannot move to another zone")
-    operation = TopicConfigured(command.name, list(topic.stream_ids), command.config)
+    if is_json(config.content_type) and not is_json(topic.config.content_type):
+        if any((stream := state.streams[stream_id]) is not None and stream.tail for stream_id in topic.stream_ids):
+            return None, TopicExists(command.name, "it holds records that nobody has seen to be JSON")
+    operation = TopicConfigured(command.name, list(topic.stream_ids), config)
     return Compound(now_ns, [operation]), TopicDone(topic.topic_id, list(topic.stream_ids), True)
 
 

@@ -308,6 +308,11 @@ class Engine:
                 listed.append(ListedCursor(name, stream.topic, stream.partition, cursor))
         self.commits.gate(lambda: told(listed, page.next))
 
+    def name_of(self, stream_id: int) -> tuple[str, int]:
+        """Topic and partition of a stream that exists or existed: what an outcome names it by."""
+        stream = self._stream_row(stream_id)
+        return ("", 0) if stream is None else (stream.topic, stream.partition)
+
     def _stream_row(self, stream_id: int) -> Stream | None:
         row = self.commits.state.streams.get(stream_id) or self._index.get(Table.STREAM, stream_id)
         assert row is None or isinstance(row, Stream)

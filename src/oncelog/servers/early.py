@@ -60,8 +60,8 @@ class EarlyRequests:
         self._held: dict[Key, dict[int, Held]] = {}
         self._bytes = 0
 
-    def __len__(self) -> int:
-        return sum(map(len, self._held.values()))
+    def __bool__(self) -> bool:
+        return bool(self._held)
 
     def hold(
         self,

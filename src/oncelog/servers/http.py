@@ -85,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
     """One client."""
 
     __slots__ = (
+        "_is_flushing",
         "_is_paused",
         "_parser",
         "_straight",
@@ -113,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parser = RequestParser(self._requested, settings.header_bytes_max, settings.body_bytes_max)
         self._straight = False
         self._is_paused = False
+        self._is_flushing = False
         self._transport: asyncio.Transport
 
     # --- the socket ------------------------------------------------------------------------------------------------
@@ -239,6 +241,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Send every answer whose turn it is."""
+        if self._is_flushing:
+            return  # an answer that was ready at once: whoever is in the loop below goes on with it
+        self._is_flushing = True
+        self._flush()
+        self._is_flushing = False
+
+    def _flush(self) -> None:
         slots = self.slots
         transport = self._transport
         while slots:
@@ -262,8 +271,11 @@ class Connection(asyncio.BufferedProtocol):
                 return
         if self.is_closing:
             transport.close()
-        elif self._is_paused:
+            return
+        if self._is_paused:
             self.resume()
+        if self._parser.expects_continue:
+            self._continue()
 
     def write_piece(self, data: bytes) -> bool:
         """A piece of a live answer that is first in line; False if the client should read before there is more."""
@@ -317,7 +329,7 @@ class HttpServer:
         self.settings = settings
         self.loop = loop
         self.counts = counts
-        self.router = Router(engine.view.topic, x_producer_strict=settings.x_producer_strict)
+        self.router = Router(engine.name_of, x_producer_strict=settings.x_producer_strict)
         self.early = EarlyRequests(engine.submit, loop.call_later, loop.call_soon, settings.early_hold_ms)
         self.receive_buffer = memoryview(bytearray(limits.HTTP_RECEIVE_BYTES))
         self.connections: dict[Connection, None] = {}

@@ -115,14 +115,11 @@ class Asks:
         self._engine.list_producers(stream_id, action.prefix, action.after, action.limit, told)
 
     def _cursors(self, action: actions.ListCursors, answer: Answer) -> None:
-        name, slash, number = action.after.rpartition("/")
-        after = (name, int(number)) if slash and number.isascii() and number.isdigit() else None
-
         def told(listed: list[ListedCursor], next_: tuple[str, int] | None) -> None:
             rows = [admin.cursor_row(*found) for found in listed]
             answer(admin.listed("cursors", rows, None if next_ is None else f"{next_[0]}/{next_[1]}"))
 
-        self._engine.list_cursors(action.prefix, after, action.limit, told)
+        self._engine.list_cursors(action.prefix, action.after, action.limit, told)
 
     def _receipt(self, action: actions.Receipt, answer: Answer) -> None:
         engine = self._engine

@@ -89,11 +89,11 @@ class ListProducers:
 
 
 class ListCursors:
-    """A page of cursors, by name."""
+    """A page of cursors, by name and stream."""
 
     __slots__ = ("after", "limit", "prefix")
 
-    def __init__(self, prefix: str, after: str, limit: int) -> None:
+    def __init__(self, prefix: str, after: tuple[str, int] | None, limit: int) -> None:
         self.prefix = prefix
         self.after = after
         self.limit = limit

@@ -11,17 +11,20 @@ from typing import Any, Final
 import msgspec
 
 from oncelog import limits
-from oncelog.core import batch as codec
 from oncelog.core import command as c
 from oncelog.core import outcome as o
-from oncelog.core.message_id import values_digest
+from oncelog.core.names import ROW_ID_MAX
 from oncelog.core.rows import Cursor, Topic, TopicConfig
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, ListCursors, ListProducers, ListStreams, Receipt, Submit
+from oncelog.protocols.http.append import raw_batch
 from oncelog.protocols.http.commit_body import CursorBody, commit_of, move_of, parsed, publish_of
 from oncelog.protocols.http.parser import Request
 from oncelog.protocols.http.refusal_map import problem_of
-from oncelog.protocols.http.target import Query, TargetInvalid
+from oncelog.protocols.http.target import Query, TargetInvalid, digits
+
+NameOf = Callable[[int], tuple[str, int]]
+"""Topic and partition of a stream id."""
 
 SCOPES: Final = ("http", "x", "kafka", "commit")
 MS: Final = 1_000_000
@@ -59,26 +62,25 @@ def _page(query: Query) -> tuple[str, str, int]:
 # --- commits and publishes -----------------------------------------------------------------------------------------
 
 
-def commit(request: Request, now_ms: int) -> Action:
+def commit(request: Request, now_ms: int, name_of: NameOf) -> Action:
     """`POST /v1/commit`."""
-    command, places = commit_of(request.body, now_ms)
-    return Submit(command, rendered(o.CommitConfirmed, lambda done: _committed(done, places)))
+    command = commit_of(request.body, now_ms)
+    return Submit(command, rendered(o.CommitConfirmed, lambda done: _committed(done, name_of)))
 
 
-def publish(request: Request) -> Action:
+def publish(request: Request, name_of: NameOf) -> Action:
     """`POST /v1/publish`."""
-    command, places = publish_of(request.body)
-    return Submit(command, rendered(o.CommitConfirmed, lambda done: _committed(done, places)))
+    command = publish_of(request.body)
+    return Submit(command, rendered(o.CommitConfirmed, lambda done: _committed(done, name_of)))
 
 
-def _committed(done: o.CommitConfirmed, places: list[tuple[str, int]]) -> bytes:
-    # One (stream, first, next) per append, in their order; none at all for a duplicate that is no longer known.
+def _committed(done: o.CommitConfirmed, name_of: NameOf) -> bytes:
+    # A duplicate may name its streams in another order, or none if it is too old: names come from the outcome alone.
     flat = done.outcome
-    outcome = [
-        {"topic": topic, "partition": partition, "first": flat[3 * at + 1], "next": flat[3 * at + 2]}
-        for at, (topic, partition) in enumerate(places)
-        if 3 * at + 2 < len(flat)
-    ]
+    outcome = []
+    for at in range(0, len(flat), 3):
+        topic, partition = name_of(flat[at])
+        outcome.append({"topic": topic, "partition": partition, "first": flat[at + 1], "next": flat[at + 2]})
     body: dict[str, object] = {"outcome": outcome, "duplicate": done.duplicate, "producer": None}
     if done.epoch >= 0:
         body["producer"] = {"epoch": done.epoch, "sequence": done.sequence}
@@ -159,7 +161,12 @@ def list_producers(query: Query) -> Action:
 
 def list_cursors(query: Query) -> Action:
     """`GET /v1/cursors`."""
-    return ListCursors(*_page(query))
+    prefix, after, limit = _page(query)
+    name, _, number = after.rpartition("/")
+    stream_id = digits(number)
+    if after and (not name or stream_id is None or stream_id > ROW_ID_MAX):
+        raise TargetInvalid("after is the next of the page before")
+    return ListCursors(prefix, (name, stream_id) if stream_id is not None else None, limit)
 
 
 def listed(what: str, rows: list[dict[str, object]], next_: str | None) -> bytes:
@@ -272,7 +279,7 @@ def put_topic(request: Request, name: str) -> Action:
     )
 
 
-def patch_topic(request: Request, name: str, known: Topic | None) -> Action:
+def patch_topic(request: Request, name: str) -> Action:
     """`PATCH /v1/topics/<topic>`: grow it, or replace settings. One or the other: each is a change of its own."""
     body: _TopicPatch = parsed(request.body, _TopicPatch)
     settings = {
@@ -285,10 +292,8 @@ def patch_topic(request: Request, name: str, known: Topic | None) -> Action:
     command: c.Command
     if body.partitions is not None:
         command = c.AddPartitions(name, body.partitions)
-    elif known is None:
-        return Submit(c.GetTopic(name), rendered(o.TopicFound, lambda found: answers.json(topic_row(found.topic))))
     else:
-        command = c.ConfigureTopic(name, msgspec.structs.replace(known.config, **settings))
+        command = c.ConfigureTopic(name, changes=settings)
     return Submit(
         command, rendered(o.TopicDone, lambda done: answers.json({"name": name, "partitions": len(done.stream_ids)}))
     )
@@ -329,6 +334,7 @@ class _StagePost(msgspec.Struct, forbid_unknown_fields=True):
     application: str = ""
     fence: int = 0
     ttl_ms: int = 0
+    content_type: str = ""
 
 
 class _Drop(msgspec.Struct, forbid_unknown_fields=True):
@@ -362,7 +368,8 @@ def _application(fence: int, query: str, batch: int, source_end: bytes) -> bytes
 def open_stage(request: Request) -> Action:
     """`POST /v1/stages`."""
     body: _StagePost = parsed(request.body or b"{}", _StagePost)
-    return Submit(c.OpenStage(body.application, body.fence, body.ttl_ms), rendered(o.StageDone, _stage_done))
+    command = c.OpenStage(body.application, body.fence, body.ttl_ms, body.content_type)
+    return Submit(command, rendered(o.StageDone, _stage_done))
 
 
 def append_stage(request: Request, stage_id: int, query: Query) -> Action:
@@ -370,10 +377,8 @@ def append_stage(request: Request, stage_id: int, query: Query) -> Action:
     if query.text("at") is None:
         raise TargetInvalid("at is the number of records that the stage holds: so a retry is recognised")
     at = query.number("at", 0, low=0, high=limits.SEQUENCE_MAX)
-    batch = bytes(request.body)
-    header = codec.skim(batch)
-    digest = values_digest(codec.decode_values(batch))
-    command = c.AppendStage(stage_id, at, batch, header.record_count, digest)
+    batch, count, digest = raw_batch(request.body)
+    command = c.AppendStage(stage_id, at, batch, count, digest)
     return Submit(command, rendered(o.StageDone, _stage_done))
 
 

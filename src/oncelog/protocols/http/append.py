@@ -4,7 +4,6 @@ A body becomes records by its own content type: JSON arrays are one record per e
 are, anything else is one record. That the stream holds this type is for core to say.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from oncelog.core import batch as codec
@@ -28,7 +27,7 @@ from oncelog.errors import BatchInvalid
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, Submit
 from oncelog.protocols.http.claims import Dialect, HeaderInvalid, claim_of, key_of, text_of
-from oncelog.protocols.http.json_body import JsonInvalid, check_value, elements
+from oncelog.protocols.http.json_body import JsonInvalid, elements
 from oncelog.protocols.http.parser import Body, Request
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.protocols.http.session import Session
@@ -37,8 +36,7 @@ from oncelog.protocols.http.target import digits
 DEFAULT_TYPE: Final = "application/octet-stream"
 _NOT_BUILT: Final = (b"stream-forked-from", b"stream-ttl", b"stream-expires-at")
 
-TypeOf = Callable[[str], str]
-"""The content type of a topic, "" if there is none: what readers see of it."""
+_NEED_CONTENT: Final = (b"if-match", b"stream-message-id", b"idempotency-key", b"stream-seq")
 
 _TYPES: Final[dict[bytes, tuple[str, str]]] = {}
 _TYPES_MAX: Final = 256
@@ -70,9 +68,7 @@ def is_closing(headers: dict[bytes, bytes]) -> bool:
 # --- POST ----------------------------------------------------------------------------------------------------------
 
 
-def post(
-    request: Request, topic: str, partition: int, session: Session, now_ms: int, type_of: TypeOf, *, strict: bool
-) -> Action:
+def post(request: Request, topic: str, partition: int, session: Session, now_ms: int, *, strict: bool) -> Action:
     """Append, close, or both."""
     headers = request.headers
     body = request.body
@@ -80,13 +76,16 @@ def post(
     if not body:
         if not closes:
             return _bad("empty_body", "an append has a body", "to close the stream, send Stream-Closed: true")
+        for name in _NEED_CONTENT:
+            if name in headers:
+                raise HeaderInvalid(f"{name.decode()} belongs to an append; a close without content takes none")
         claim, dialect = claim_of(headers, topic, partition, content_digest(b""), session, strict=strict)
         return Submit(CloseStream(topic, partition, claim), _CloseAnswer(dialect))
     sent_type, kind = content_type_of(headers)
     if not sent_type:
         return _bad("content_type_missing", "an append has a Content-Type: that of the stream")
     if kind == answers.BATCHES:
-        batch, count, digest = _raw_batch(body, topic, type_of)
+        batch, count, digest = raw_batch(body)
         sent_type = ""
     elif kind == answers.JSON:
         values = elements(body)
@@ -104,7 +103,7 @@ def post(
     answer = _AppendAnswer(dialect)
     if claim is not None and dialect == Dialect.X and not claim.session:
         answer.claim, answer.session, answer.topic, answer.partition = claim, session, topic, partition
-    if len(headers) > 4:
+    if len(headers) > 2:  # more than the type and the length that every append has
         _conditions(command, headers, answer)
     return Submit(command, answer)
 
@@ -141,18 +140,13 @@ def _expected_tail(raw: bytes) -> int:
     return tail
 
 
-def _raw_batch(body: Body, topic: str, type_of: TypeOf) -> tuple[bytes, int, bytes]:
+def raw_batch(body: Body) -> tuple[bytes, int, bytes]:
     """One record batch as its sender made it: looked through, so that every reader can read it later."""
     batch = bytes(body)
     header = codec.skim(batch)
     if header.attributes & (codec.TRANSACTIONAL | codec.CONTROL):
         raise BatchInvalid("a batch that a client sends is neither transactional nor a marker", codec.ATTRIBUTES_AT)
-    values = codec.decode_values(batch)
-    if media_type(type_of(topic)) == answers.JSON:
-        for value in values:
-            if value is not None:
-                check_value(value)
-    return batch, header.record_count, values_digest(values)
+    return batch, header.record_count, values_digest(codec.decode_values(batch))
 
 
 def _bad(code: str, detail: str, hint: str = "") -> Done:

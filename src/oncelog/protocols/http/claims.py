@@ -3,15 +3,23 @@
 from enum import IntEnum
 from typing import Final
 
+from oncelog import limits
 from oncelog.core.producer import NOT_TOLD, ProducerClaim, SequenceMode
 from oncelog.protocols.http.session import Key, Session
-from oncelog.protocols.http.target import digits
 
 SCOPE: Final = "http:"
 X_SCOPE: Final = "x:"
 
 _REQUESTS: Final = int(SequenceMode.REQUESTS)
 _RISING: Final = int(SequenceMode.RISING)
+
+
+NAMES_REMEMBERED_MAX: Final = 10_000
+_names: Final[dict[bytes, str]] = {}
+
+
+_PRODUCER_HEADERS: Final = frozenset((b"producer-id", b"producer-epoch", b"producer-seq", b"producer-mode"))
+_X_HEADERS: Final = frozenset((b"x-producer-id", b"x-producer-seq", b"x-producer-session", b"x-producer-epoch"))
 
 
 class Dialect(IntEnum):
@@ -38,19 +46,32 @@ def text_of(headers: dict[bytes, bytes], name: bytes) -> str | None:
 
 
 def _number(headers: dict[bytes, bytes], name: bytes) -> int:
-    text = text_of(headers, name)
-    number = None if text is None else digits(text)
-    if number is None:
-        raise HeaderInvalid(f"{name.decode()} is a whole number in digits, not {(text or '')[:40]!r}")
-    return number
+    raw = headers.get(name, b"")
+    if not raw.isdigit() or len(raw) > limits.HTTP_DIGITS_MAX:
+        raise HeaderInvalid(f"{name.decode()} is a whole number in digits, not {raw[:40].decode('latin-1')!r}")
+    return int(raw)
+
+
+def _scoped(headers: dict[bytes, bytes]) -> str:
+    """The name of a producer as core knows it. The same few come again and again."""
+    raw = headers.get(b"producer-id", b"")
+    name = _names.get(raw)
+    if name is None:
+        name = SCOPE + (text_of(headers, b"producer-id") or "")
+        if len(_names) >= NAMES_REMEMBERED_MAX:
+            _names.clear()
+        if len(raw) <= limits.PRODUCER_NAME_BYTES_MAX:
+            _names[raw] = name
+    return name
 
 
 def claim_of(
     headers: dict[bytes, bytes], topic: str, partition: int, digest: bytes, session: Session, *, strict: bool
 ) -> tuple[ProducerClaim | None, Dialect]:
     """The claim of a request, and the dialect of its answer. Raises HeaderInvalid."""
-    named = b"producer-id" in headers or b"producer-epoch" in headers or b"producer-seq" in headers
-    x_named = b"x-producer-id" in headers or b"x-producer-seq" in headers
+    # Any of them: a header that was misspelled or left out must not turn a claim into a plain append.
+    named = not _PRODUCER_HEADERS.isdisjoint(headers)
+    x_named = not _X_HEADERS.isdisjoint(headers)
     if not named and not x_named:
         return None, Dialect.PLAIN
     if named and x_named:
@@ -61,14 +82,15 @@ def claim_of(
 
 
 def _producer_claim(headers: dict[bytes, bytes], digest: bytes) -> ProducerClaim:
-    name = text_of(headers, b"producer-id")
-    if not name or b"producer-epoch" not in headers or b"producer-seq" not in headers:
+    if not headers.get(b"producer-id") or b"producer-epoch" not in headers or b"producer-seq" not in headers:
         raise HeaderInvalid("Producer-Id, Producer-Epoch and Producer-Seq go together, and none is empty")
-    mode = headers.get(b"producer-mode", b"requests")
-    if mode not in (b"requests", b"rising"):
-        raise HeaderInvalid("Producer-Mode is requests or rising")
+    mode = _REQUESTS
+    if b"producer-mode" in headers:
+        if headers[b"producer-mode"] not in (b"requests", b"rising"):
+            raise HeaderInvalid("Producer-Mode is requests or rising")
+        mode = _RISING if headers[b"producer-mode"] == b"rising" else _REQUESTS
     epoch, sequence = _number(headers, b"producer-epoch"), _number(headers, b"producer-seq")
-    return ProducerClaim(SCOPE + name, epoch, sequence, sequence, _RISING if mode == b"rising" else _REQUESTS, digest)
+    return ProducerClaim(_scoped(headers), epoch, sequence, sequence, mode, digest)
 
 
 def _x_claim(

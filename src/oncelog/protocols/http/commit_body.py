@@ -105,28 +105,27 @@ def parsed(body: Body, kind: type[Any]) -> Any:
         raise BodyInvalid("nested too deeply") from None
 
 
-def commit_of(body: Body, now_ms: int) -> tuple[c.Commit, list[tuple[str, int]]]:
-    """The commit, and (topic, partition) of each append."""
+def commit_of(body: Body, now_ms: int) -> c.Commit:
+    """The commit."""
     asked: _Commit = parsed(body, _Commit)
     claim = None
     if asked.producer is not None:
         sequence = asked.producer.sequence
         name = COMMIT_SCOPE + asked.producer.name
         claim = ProducerClaim(name, asked.producer.epoch, sequence, sequence, int(SequenceMode.REQUESTS))
-    command = c.Commit(
+    return c.Commit(
         [_append(number, append, now_ms) for number, append in enumerate(asked.appends)],
         [_condition(number, condition) for number, condition in enumerate(asked.conditions)],
         [move_of(cursor) for cursor in asked.cursors],
         asked.commit_id,
         claim,
     )
-    return command, [(append.topic, append.partition) for append in asked.appends]
 
 
-def publish_of(body: Body) -> tuple[c.Publish, list[tuple[str, int]]]:
-    """The publish, and (topic, partition) of each stage."""
+def publish_of(body: Body) -> c.Publish:
+    """The publish."""
     asked: _Publish = parsed(body, _Publish)
-    command = c.Publish(
+    return c.Publish(
         [c.PublishItem(stage.stage_id, stage.topic, stage.partition, stage.count) for stage in asked.stages],
         asked.application,
         asked.fence,
@@ -137,7 +136,6 @@ def publish_of(body: Body) -> tuple[c.Publish, list[tuple[str, int]]]:
         asked.accept_new_query,
         [move_of(cursor) for cursor in asked.cursors],
     )
-    return command, [(stage.topic, stage.partition) for stage in asked.stages]
 
 
 def move_of(cursor: CursorBody) -> c.CursorMove:

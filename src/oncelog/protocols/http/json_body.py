@@ -31,16 +31,3 @@ def elements(body: Body) -> list[bytes]:
         raise JsonInvalid(str(error)) from None
     except RecursionError:
         raise JsonInvalid("nested too deeply") from None
-
-
-def check_value(value: bytes) -> None:
-    """One record of a JSON stream that came by another way. Raises JsonInvalid."""
-    try:
-        str(value, "utf-8")
-        _value(value)
-    except UnicodeDecodeError as error:
-        raise JsonInvalid(f"byte {error.start} is not UTF-8") from None
-    except msgspec.DecodeError as error:
-        raise JsonInvalid(str(error)) from None
-    except RecursionError:
-        raise JsonInvalid("nested too deeply") from None

@@ -17,8 +17,12 @@ from typing import Final
 import httptools
 
 from oncelog import limits
+from oncelog.protocols.http.plain import plain_request
 
 STRAIGHT_BYTES_MIN: Final = 64 * limits.KIB
+
+CHUNK_OVERHEAD: Final = 8
+"""Bytes beside each byte of a chunked body, at most: chunks of one byte have five."""
 
 Body = bytes | bytearray
 
@@ -71,6 +75,7 @@ class RequestParser:
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
+        self._fed_bytes = 0
         self._pieces: list[bytes] = []
         self._straight: bytearray | None = None
         self._error: RequestRefused | None = None
@@ -80,6 +85,18 @@ class RequestParser:
 
     def feed(self, data: bytes | memoryview) -> None:
         """Take bytes; calls `on_request` for every request that they complete. Raises RequestRefused."""
+        if not self.in_request:
+            data = bytes(data)
+            at = 0
+            while request := plain_request(data, at, self._header_bytes_max, self._body_bytes_max):
+                method, target, headers, body, at = request
+                self._on_request(Request(method, target, headers, body, True))
+                if at == len(data):
+                    return
+            if at:
+                data = data[at:]
+        if self.in_request:
+            self._bound_what_is_kept(len(data))
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -91,6 +108,15 @@ class RequestParser:
                 raise RequestRefused(400, "malformed_request", f"not an HTTP/1.1 request: {error}") from None
         if self._error is not None:
             raise self._error
+
+    def _bound_what_is_kept(self, count: int) -> None:
+        """httptools hands a header or a trailer over when it is whole: one without an end would grow without a bound.
+        Chunks have an overhead of their own, so a body may bring some bytes beside its content."""
+        self._fed_bytes += count
+        beside = self._fed_bytes - self.body_bytes * (1 + CHUNK_OVERHEAD)
+        if beside > self._header_bytes_max + limits.HTTP_RECEIVE_BYTES:
+            limit = self._header_bytes_max
+            raise RequestRefused(431, "headers_too_large", "the headers are too large", limit=limit, received=beside)
 
     def body_room(self) -> memoryview | None:
         """Where the rest of a large body belongs; None when bytes go to `feed`."""
@@ -113,6 +139,8 @@ class RequestParser:
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         self.in_request = True
+        self.body_bytes = 0
+        self._fed_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of the target."""
@@ -129,6 +157,8 @@ class RequestParser:
             refused = RequestRefused(431, "headers_too_large", "the headers are too large", limit=limit, received=came)
             self._fail(refused)
             return
+        if self.in_body:
+            return  # a trailer is no header (RFC 9110, 6.5.1)
         name = name.lower()
         headers = self._headers
         headers[name] = value if name not in headers else b"%b, %b" % (headers[name], value)

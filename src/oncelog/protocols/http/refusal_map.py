@@ -74,12 +74,17 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.ShardMismatch: Rule(409, "the streams lie in shards {first_shard} and {other_shard}"),
 }
 
+BELOW: Final = Rule(400, "{what}: {received} is too small; the most is {limit}")
+"""Of a bound that has two ends, the lower one."""
+
 _INSIDE: Final = frozenset(("stream_id", "first_known_stream_id", "outcome"))
 
 
 def problem_of(refusal: o.Refusal, headers: bytes = b"") -> bytes:
     """The answer to a refused command."""
     rule = RULES[type(refusal)]
+    if isinstance(refusal, o.TooLarge) and refusal.received <= refusal.limit:
+        rule = BELOW
     fields = {
         name: value.hex() if isinstance(value, bytes) else value
         for name in refusal.__struct_fields__

@@ -10,7 +10,6 @@ from typing import Final
 from oncelog import limits
 from oncelog.core.command import DeleteTopic
 from oncelog.core.outcome import TopicDone
-from oncelog.core.rows import Topic
 from oncelog.protocols.http import admin, answers, append, read
 from oncelog.protocols.http.actions import Action, Cut, Done, Health, Metrics, Stand, Submit
 from oncelog.protocols.http.commit_body import BodyInvalid
@@ -21,6 +20,8 @@ from oncelog.protocols.http.target import Query, TargetInvalid, decoded, digits,
 
 STREAM: Final = b"/v1/stream/"
 STREAM_ALIAS: Final = b"/stream/"
+
+NAMES_REMEMBERED_MAX: Final = 10_000
 
 _STREAM_METHODS: Final = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
 _PREFLIGHT: Final = answers.empty(
@@ -33,16 +34,15 @@ _PREFLIGHT: Final = answers.empty(
     b"Access-Control-Max-Age: 86400\r\n",
 )
 
-TopicOf = Callable[[str], Topic | None]
-"""A topic as readers see it."""
-
 
 class Router:
     """Turns requests into actions. One per server; what a connection remembers comes with each request."""
 
-    def __init__(self, topic_of: TopicOf, *, x_producer_strict: bool = False) -> None:
-        self._topic_of = topic_of
+    def __init__(self, name_of: admin.NameOf, *, x_producer_strict: bool = False) -> None:
+        self._name_of = name_of
         self._strict = x_producer_strict
+        self._names: dict[bytes, str] = {}
+        """Paths of streams that were written to, as they were sent: they come again and again."""
 
     def route(self, request: Request, session: Session, now_ms: int) -> Action:
         """What this request asks for."""
@@ -69,15 +69,20 @@ class Router:
     # --- streams ---------------------------------------------------------------------------------------------------
 
     def _stream(self, request: Request, rest: bytes, session: Session, now_ms: int) -> Action:
+        method = request.method
+        named = self._names.get(rest)
+        if named is not None and method == b"POST":
+            return append.post(request, named, 0, session, now_ms, strict=self._strict)
         raw_name, mark, raw_query = rest.partition(b"?")
         name = decoded(raw_name)
         query = Query(raw_query)
         partition = admin.partition_of(query) if mark else 0
         if name.startswith("__ds/") or name == "__ds":
             return Done(answers.problem(501, "not_built", "subscriptions are not supported by this server yet"))
-        method = request.method
         if method == b"POST":
-            return append.post(request, name, partition, session, now_ms, self._type_of, strict=self._strict)
+            if not mark and len(rest) <= limits.TOPIC_NAME_BYTES_MAX:
+                self._remember(rest, name)
+            return append.post(request, name, partition, session, now_ms, strict=self._strict)
         if method == b"GET":
             return read.wish(request, name, partition, query)
         if method == b"PUT":
@@ -90,9 +95,10 @@ class Router:
             return Done(_PREFLIGHT)
         return _not_allowed(_STREAM_METHODS)
 
-    def _type_of(self, name: str) -> str:
-        topic = self._topic_of(name)
-        return "" if topic is None else topic.config.content_type
+    def _remember(self, raw: bytes, name: str) -> None:
+        if len(self._names) >= NAMES_REMEMBERED_MAX:
+            self._names.clear()
+        self._names[raw] = name
 
     # --- everything else -------------------------------------------------------------------------------------------
 
@@ -101,6 +107,10 @@ class Router:
         if method == b"OPTIONS":
             return Done(_PREFLIGHT)
         get = method in (b"GET", b"HEAD")
+        if method == b"POST" and path == b"/v1/commit":
+            return admin.commit(request, now_ms, self._name_of)
+        if method == b"POST" and path == b"/v1/publish":
+            return admin.publish(request, self._name_of)
         fixed = _FIXED.get(path)
         if fixed is not None:
             allowed, action = fixed
@@ -136,7 +146,7 @@ class Router:
         if method == b"PUT":
             return admin.put_topic(request, name)
         if method == b"PATCH":
-            return admin.patch_topic(request, name, self._topic_of(name))
+            return admin.patch_topic(request, name)
         return _not_allowed("GET, PUT, PATCH, POST")
 
 
@@ -203,9 +213,9 @@ _FIXED: Final[dict[bytes, tuple[bytes, Callable[[Request, Query, int], Action]]]
     b"/health": (b"GET", lambda _request, _query, _now: Health()),
     b"/metrics": (b"GET", lambda _request, _query, _now: Metrics()),
     b"/v1/openapi.json": (b"GET", lambda _request, _query, _now: Done(answers.json(DESCRIPTION))),
-    b"/v1/commit": (b"POST", lambda request, _query, now_ms: admin.commit(request, now_ms)),
-    b"/v1/publish": (b"POST", lambda request, _query, _now: admin.publish(request)),
     b"/v1/stages": (b"POST", lambda request, _query, _now: admin.open_stage(request)),
+    b"/v1/commit": (b"POST", lambda _request, _query, _now: _not_allowed("POST")),
+    b"/v1/publish": (b"POST", lambda _request, _query, _now: _not_allowed("POST")),
     b"/v1/cut": (b"GET", _cut),
     b"/v1/streams": (b"GET", lambda _request, query, _now: admin.list_streams(query)),
     b"/v1/producers": (b"GET", lambda _request, query, _now: admin.list_producers(query)),

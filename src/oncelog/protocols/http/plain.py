@@ -1,0 +1,92 @@
+"""Plain requests, read without the parser: what nearly every client sends nearly every time.
+
+A request is plain if its head is whole, every line of it is ordinary ASCII, no header stands twice, none of them
+changes how the message is read, and its body is there and small. Whatever is not plain is left to httptools from its
+first byte: this module only ever says "this is the same as the parser would say" or "ask the parser". A test compares
+the two on all kinds of requests.
+
+Lines that come again and again (host, types, lengths) are looked up, not taken apart.
+"""
+
+import re
+from typing import Final
+
+_START: Final = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|PATCH) (/[\x21\x22\x24-\x7e]*) HTTP/1\.1")
+_HEADER: Final = re.compile(rb"([A-Za-z0-9-]+): ([\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)")
+
+_CHANGES_READING: Final = frozenset(
+    (b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer", b"connection", b"proxy-connection")
+)
+"""Headers that only the parser may judge."""
+
+_NEVER_AGAIN: Final = frozenset(
+    (b"producer-seq", b"x-producer-seq", b"stream-message-id", b"idempotency-key", b"stream-seq", b"if-match")
+)
+"""Headers whose lines differ from request to request: remembering them would push out the others."""
+
+LINES_REMEMBERED_MAX: Final = 4096
+LINE_REMEMBERED_BYTES_MAX: Final = 256
+LENGTH_DIGITS_MAX: Final = 8
+
+_starts: Final[dict[bytes, tuple[bytes, bytes]]] = {}
+_headers: Final[dict[bytes, tuple[bytes, bytes]]] = {b"Connection: keep-alive": (b"connection", b"keep-alive")}
+
+
+Plain = tuple[bytes, bytes, dict[bytes, bytes], bytes, int]
+"""Method, target, headers, body, and where the next request begins."""
+
+
+def plain_request(data: bytes, at: int, head_bytes_max: int, body_bytes_max: int) -> Plain | None:
+    """The request that begins at `at`, if it is plain and whole."""
+    head_end = data.find(b"\r\n\r\n", at, at + head_bytes_max)
+    if head_end < 0:
+        return None
+    lines = data[at:head_end].split(b"\r\n")
+    start = _starts.get(lines[0]) or _read_start(lines[0])
+    if start is None:
+        return None
+    headers: dict[bytes, bytes] = {}
+    for number in range(1, len(lines)):
+        line = lines[number]
+        pair = _headers.get(line) or _read_header(line)
+        if pair is None:
+            return None
+        headers[pair[0]] = pair[1]
+    if len(headers) != len(lines) - 1:
+        return None  # one of them stands twice
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit() or len(length) > LENGTH_DIGITS_MAX:
+        return None
+    body_at = head_end + 4
+    next_at = body_at + int(length)
+    if next_at > len(data) or next_at - body_at > body_bytes_max:
+        return None
+    return start[0], start[1], headers, data[body_at:next_at], next_at
+
+
+def _read_start(line: bytes) -> tuple[bytes, bytes] | None:
+    match = _START.fullmatch(line)
+    if match is None:
+        return None
+    start = (match.group(1), match.group(2))
+    _remember(_starts, line, start)
+    return start
+
+
+def _read_header(line: bytes) -> tuple[bytes, bytes] | None:
+    match = _HEADER.fullmatch(line)
+    if match is None:
+        return None
+    pair = (match.group(1).lower(), match.group(2))
+    if pair[0] in _CHANGES_READING:
+        return None
+    if pair[0] not in _NEVER_AGAIN:
+        _remember(_headers, line, pair)
+    return pair
+
+
+def _remember(lines: dict[bytes, tuple[bytes, bytes]], line: bytes, parts: tuple[bytes, bytes]) -> None:
+    if len(line) <= LINE_REMEMBERED_BYTES_MAX:
+        if len(lines) >= LINES_REMEMBERED_MAX:
+            lines.clear()
+        lines[line] = parts
