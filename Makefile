@@ -77,6 +77,7 @@ bench: setup ## measure, BENCH=engine or another one
 
 docs: setup ## rewrite the generated pages
 	$(BIN)/python -m tools.limits_doc
+	$(BIN)/python -m tools.config_doc
 
 pin: setup ## rewrite constraints.txt (ARGS=--upgrade for the newest versions)
 	$(BIN)/python -m tools.pin $(ARGS)

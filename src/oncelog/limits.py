@@ -51,6 +51,12 @@ SEGMENT_FILES_OPEN_MAX: Final = 256
 READ_AHEAD_BYTES: Final = 256 * KIB
 """What replay reads at once: small frames then cost no system call each, and a seek stays cheap."""
 
+READ_GAP_BYTES: Final = 4 * KIB
+"""What may lie between two batches that are read in one go: copying it costs less than another system call."""
+
+READ_RUN_BYTES: Final = 4 * MIB
+"""Batches read in one go: bounds the buffer when a reader asks for much."""
+
 PWRITEV_BUFFERS_MAX: Final = 1024
 """IOV_MAX of Linux: a longer list of buffers is refused by the kernel."""
 
@@ -252,6 +258,9 @@ HTTP_CONNECTION_EPOCHS_MAX: Final = 64
 
 HTTP_RECEIVE_BYTES: Final = 256 * KIB
 """The buffer that all connections share for reading: a socket read is handed on before the next one begins."""
+
+HTTP_BODIES_KEPT_BYTES: Final = 128 * MIB
+"""Bodies of catch-up reads kept for the next reader of the same stretch: it costs a quarter of reading it again."""
 
 HTTP_READ_RECENT_BYTES: Final = 512 * MIB
 """Journal bytes from the end that are taken to be in the page cache and read on the loop; older ones on a thread."""

@@ -61,6 +61,31 @@ def values(engine: SimEngine, found: ReadPlan) -> list[tuple[int, bytes | None]]
     ]
 
 
+def test_what_was_trimmed_in_the_middle_of_a_batch_reaches_nobody() -> None:
+    engine = opened()
+    append(engine, b"0", b"1", b"2", b"3")
+    append(engine, b"4")
+    engine.execute(DeleteRecords("a", 0, [1, 3]))
+    engine.execute(Trim("a", 0, 2))
+    for uncommitted in (False, True):
+        assert values(engine, plan(engine, 3, uncommitted=uncommitted)) == [(3, b"3"), (4, b"4")]
+
+
+def test_batches_that_lie_together_are_read_in_one_go_and_apart_alone() -> None:
+    engine = opened()
+    engine.execute(CreateTopic("b"))
+    for number in range(40):
+        append(engine, b"%d" % number)
+        if number % 10 == 5:
+            big = codec.encode_one(bytes(limits.READ_GAP_BYTES + 1), 1)
+            engine.execute(Append("b", 0, big, 1))
+    found = plan(engine, 0)
+    assert values(engine, found) == [(number, b"%d" % number) for number in range(40)]
+    places = [(part.group, part.at, part.length) for part in found.parts]
+    journal = engine.commits._journal
+    assert journal.read_many(places) == [journal.read(*place) for place in places]
+
+
 def test_a_read_takes_whole_batches_up_to_its_bytes_and_at_least_one() -> None:
     engine = opened()
     for number in range(5):

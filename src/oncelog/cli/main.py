@@ -5,6 +5,14 @@ from typing import Annotated
 import typer
 
 from oncelog import __version__
+from oncelog.cli.append import append_command
+from oncelog.cli.cursors import cursors_command
+from oncelog.cli.doctor import doctor_command
+from oncelog.cli.producers import producers_command
+from oncelog.cli.read import read_command
+from oncelog.cli.receipts import receipts_command
+from oncelog.cli.serve import serve_command
+from oncelog.cli.streams import streams_command
 from oncelog.cli.verify import verify_command
 
 app = typer.Typer(
@@ -12,8 +20,17 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
+app.command("serve")(serve_command)
+app.command("append")(append_command)
+app.command("read")(read_command)
+app.command("streams")(streams_command)
+app.command("producers")(producers_command)
+app.command("receipts")(receipts_command)
+app.command("cursors")(cursors_command)
 app.command("verify")(verify_command)
+app.command("doctor")(doctor_command)
 
 
 def _version(wanted: bool) -> None:

@@ -33,6 +33,7 @@ from oncelog.errors import BatchInvalid
 from oncelog.limits import BATCH_INFLATED_BYTES_MAX, BATCH_RECORDS_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+Value: TypeAlias = bytes | bytearray | None
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
 """(offset delta, timestamp in ms, key, value, headers). Decoding gives the headers as a tuple."""
@@ -120,10 +121,7 @@ _ONE_PRODUCER: Final = b"\xff" * 14 + b"\x00\x00\x00\x01"  # none, and record co
 
 
 def encode_one(
-    value: bytes | bytearray | None,
-    timestamp_ms: int,
-    key: bytes | None = None,
-    headers: Sequence[tuple[str, bytes | None]] = (),
+    value: Value, timestamp_ms: int, key: bytes | None = None, headers: Sequence[tuple[str, bytes | None]] = ()
 ) -> bytes:
     """A batch of one record: base offset 0, no producer, CreateTime, not compressed."""
     if value is None or key is not None or len(headers) > 0:

@@ -85,10 +85,15 @@ class Reader:
         """Holes inside a batch as ranges of offset deltas, neighbours joined. A reader of uncommitted data is shown
         markers and aborted records; deleted ones are hidden from everybody."""
         dead: list[tuple[int, int]] = []
+        if first < stream.floor:
+            # Trimmed in the middle of a batch: what is below the floor is gone, also from those who read whole batches.
+            dead.append((0, min(stream.floor, next_) - first))
         for hole_first, hole_next, cause, _ in self._view.holes_between(stream, first, next_):
             if uncommitted and cause != Cause.DELETED:
                 continue
-            begin, end = max(hole_first, first) - first, min(hole_next, next_) - first
+            begin, end = max(hole_first, first, stream.floor) - first, min(hole_next, next_) - first
+            if begin >= end:
+                continue
             if dead and dead[-1][1] == begin:
                 dead[-1] = (dead[-1][0], end)
             else:
@@ -131,13 +136,10 @@ class Reader:
         return [ReadBatch(part.base_offset, batch) for part, batch in self._fetched(plan.parts) if batch is not None]
 
     def _fetched(self, parts: list[ReadPart]) -> Iterator[tuple[ReadPart, bytes | None]]:
-        for part in parts:
-            batch: bytes | None = self._journal.read(part.group, part.at, part.length)
-            assert batch is not None
-            if not codec.check_crc(batch):
+        read = self._journal.read_many([(part.group, part.at, part.length) for part in parts])
+        for part, stored in zip(parts, read, strict=True):
+            if not codec.check_crc(stored):
                 file, position = self._journal.where(part.group, part.at)
                 what = f"the batch at offset {part.base_offset} does not match its checksum"
                 raise Corruption(what, file=file, position=position, hint="stop and run oncelog verify")
-            if part.dead:
-                batch = codec.without(batch, part.dead)
-            yield part, batch
+            yield part, codec.without(stored, part.dead) if part.dead else stored

@@ -4,8 +4,10 @@ decided in `protocols.http.read`."""
 import asyncio
 import random
 import time
+from collections import OrderedDict
 from typing import Protocol, TypeGuard
 
+from oncelog import limits
 from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal, TopicMissing
 from oncelog.engine.engine import Engine, ReadResult
 from oncelog.engine.follow import Waiter
@@ -14,6 +16,9 @@ from oncelog.protocols.http.actions import Action, Read, Stand
 from oncelog.protocols.http.read import Found, Standing
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.servers.settings import HttpSettings
+
+BodyKey = tuple[int, int, int, bool]
+"""Stream, first offset, holes in the stream, raw or not."""
 
 
 class Turn(Protocol):
@@ -47,6 +52,33 @@ class Reading:
         """The client has read what was sent."""
 
 
+class KeptBodies:
+    """Answers to catch-up reads that cannot change any more, newest use last: those who read the same history read the
+    same bytes. A key has the stream's count of holes: deleting a record makes another key."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._bodies: OrderedDict[BodyKey, tuple[bytes, int]] = OrderedDict()
+
+    def get(self, key: BodyKey) -> tuple[bytes, int] | None:
+        """(body, next offset)."""
+        kept = self._bodies.get(key)
+        if kept is not None:
+            self._bodies.move_to_end(key)
+        return kept
+
+    def keep(self, key: BodyKey, body: bytes, next_offset: int) -> None:
+        """Keep a body that does not reach the end of its stream."""
+        if key in self._bodies or len(body) > self._bytes_max:
+            return
+        self._bodies[key] = (body, next_offset)
+        self._bytes += len(body)
+        while self._bytes > self._bytes_max:
+            _, (oldest, _) = self._bodies.popitem(last=False)
+            self._bytes -= len(oldest)
+
+
 class Reads:
     """Carries out `Read` and `Stand`."""
 
@@ -54,6 +86,7 @@ class Reads:
         self.engine = engine
         self.settings = settings
         self.loop = loop
+        self._bodies = KeptBodies(limits.HTTP_BODIES_KEPT_BYTES)
 
     @staticmethod
     def takes(action: Action) -> TypeGuard[Read | Stand]:
@@ -85,11 +118,21 @@ class Reads:
             turn.done(*read.catch_up(action, standing, Found(start, (), start)))
             return
 
+        key = (standing.stream_id, start, standing.hole_count, action.raw)
+        kept = self._bodies.get(key)
+        if kept is not None:
+            turn.done(*read.catch_up(action, standing, Found(start, (), kept[1]), kept[0]))
+            return
+
         def found(result: ReadResult | Refusal) -> None:
             if isinstance(result, Refusal):
                 turn.done(problem_of(result))
-            else:
-                turn.done(*read.catch_up(action, *told(standing, start, result)))
+                return
+            now, what = told(standing, start, result)
+            body = read.body_of(what, standing.content_type, raw=action.raw)
+            if not what.is_up_to_date(now):
+                self._bodies.keep(key, body, what.next_offset)
+            turn.done(*read.catch_up(action, now, what, body))
 
         self.find(action, start, found)
 
@@ -106,7 +149,15 @@ class Reads:
         if stream is None:
             return None
         content_type = topic.config.content_type
-        return Standing(stream.stream_id, content_type, stream.floor, stream.stable, stream.tail, stream.closed)
+        return Standing(
+            stream.stream_id,
+            content_type,
+            stream.floor,
+            stream.stable,
+            stream.tail,
+            stream.closed,
+            stream.hole_count,
+        )
 
     @staticmethod
     def cursor(sent: str) -> str:
@@ -133,7 +184,7 @@ def _floor(standing: Standing) -> bytes:
 
 def told(standing: Standing, start: int, result: ReadResult) -> tuple[Standing, Found]:
     """The result of a read, and where the stream stood when it was planned."""
-    now = Standing(standing.stream_id, standing.content_type, result.floor, result.stable, result.tail, result.closed)
+    now = standing._replace(floor=result.floor, stable=result.stable, tail=result.tail, closed=result.closed)
     return now, Found(start, result.batches, result.next_offset)
 
 

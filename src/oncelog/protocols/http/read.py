@@ -40,6 +40,7 @@ class Standing(NamedTuple):
     stable: int
     tail: int
     closed: bool
+    hole_count: int = 0
 
 
 class Found(NamedTuple):
@@ -138,8 +139,8 @@ def is_known(etag: str, if_none_match: str) -> bool:
 # --- answers -------------------------------------------------------------------------------------------------------
 
 
-def catch_up(read: Read, standing: Standing, found: Found) -> tuple[bytes, bytes]:
-    """(head, body) of a catch-up read."""
+def catch_up(read: Read, standing: Standing, found: Found, body: bytes | None = None) -> tuple[bytes, bytes]:
+    """(head, body) of a catch-up read. `body` is what `body_of` gave for it before, if that was kept."""
     headers = _standing_headers(standing, found)
     if read.offset == offsets.NOW:
         headers["Cache-Control"] = "no-store"
@@ -149,7 +150,7 @@ def catch_up(read: Read, standing: Standing, found: Found) -> tuple[bytes, bytes
         headers["Cache-Control"] = _ASK if found.is_up_to_date(standing) else _KEPT
         if is_known(etag, read.if_none_match):
             return answers.empty(304, answers.lines(headers)), b""
-    return _with_body(read, standing, found, headers)
+    return _with_body(read, standing, found, headers, body)
 
 
 def polled(read: Read, standing: Standing, found: Found, cursor: str) -> tuple[bytes, bytes]:
@@ -163,8 +164,11 @@ def polled(read: Read, standing: Standing, found: Found, cursor: str) -> tuple[b
     return _with_body(read, standing, found, headers)
 
 
-def _with_body(read: Read, standing: Standing, found: Found, headers: dict[str, str | int]) -> tuple[bytes, bytes]:
-    body = body_of(found, standing.content_type, raw=read.raw)
+def _with_body(
+    read: Read, standing: Standing, found: Found, headers: dict[str, str | int], body: bytes | None = None
+) -> tuple[bytes, bytes]:
+    if body is None:
+        body = body_of(found, standing.content_type, raw=read.raw)
     content_type = answers.BATCHES if read.raw else standing.content_type
     told = answers.full_head(content_type, len(body)) + answers.lines(headers)
     return answers.head(200, told) + b"\r\n", body

@@ -1,0 +1,89 @@
+"""A named import: lines whose numbers are the producer's sequence, so that a run that was cut off can be continued.
+
+The producer's sequence is the number of the last line of each batch (`Producer-Mode: rising`). What the server has
+stored is therefore known by one number, and a continued run begins behind it. One batch is under way at a time: with
+several, a later one could be stored while an earlier one was refused, and the number would hide the difference.
+
+A continued run opens the next epoch, which fences a run that still hangs somewhere. Two runs that are started at the
+same moment get the same epoch; they cut the same batches (`lines.py`), so each batch of one is a duplicate for the
+other.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from oncelog.cli.lines import Batch
+from oncelog.cli.remote import Remote, stream_path
+from oncelog.client.errors import NotFound
+from oncelog.client.packing import now_ms
+from oncelog.client.wire import BATCHES, name_path, topic_path
+from oncelog.core import batch as codec
+
+EPOCH_FIRST = 0
+
+
+class Progress(NamedTuple):
+    """How far an import has come before."""
+
+    epoch: int
+    """To be used by this run."""
+    last_line: int
+    """Number of the last line that is stored; -1 for none."""
+
+
+class Stored(NamedTuple):
+    """One batch that is on the server's disk."""
+
+    last_line: int
+    records: int
+    first: int
+    """-1 if it was stored by another run so long ago that its place is forgotten."""
+    next: int
+    duplicate: bool
+
+
+def progress_of(log: Remote, topic: str, partition: int, name: str) -> Progress:
+    """What the server knows of the import."""
+    path = f"/v1/producers/{topic_path(topic)}/{name_path(name)}"
+    try:
+        known = log.get(path, {"partition": partition, "scope": "http"})
+    except NotFound as missing:
+        if missing.code == "topic_missing":
+            raise
+        return Progress(EPOCH_FIRST, -1)
+    return Progress(known["epoch"] + 1, known["last_sequence"])
+
+
+class Import:
+    """The writing half of an import."""
+
+    def __init__(self, log: Remote, topic: str, partition: int, name: str, epoch: int, key: bytes | None) -> None:
+        self._log = log
+        self._path = stream_path(topic)
+        self._partition = partition
+        self._key = key
+        self._claim: dict[str, str | int] = {
+            "Content-Type": BATCHES,
+            "Producer-Id": name,
+            "Producer-Epoch": epoch,
+            "Producer-Mode": "rising",
+        }
+
+    def store(self, batches: Iterable[Batch], stored: Callable[[Stored], None]) -> None:
+        """Writes one batch after the other, and tells of each when it is on disk."""
+        for batch in batches:
+            headers = self._claim | {"Producer-Seq": batch.last_line}
+            body = encoded(batch.values, self._key)
+            answer = self._log.request("POST", self._path, {"partition": self._partition}, headers, body)
+            next_ = answer.number("stream-next-offset")
+            count = len(batch.values)
+            duplicate = answer.status == 204 or answer.flag("stream-duplicate")
+            stored(Stored(batch.last_line, count, next_ - count if next_ >= 0 else -1, next_, duplicate))
+
+
+def encoded(values: Sequence[bytes], key: bytes | None) -> bytes:
+    """One record batch."""
+    time_ms = now_ms()
+    if key is None:
+        return codec.encode_values(values, time_ms)
+    return codec.encode([(number, time_ms, key, value, ()) for number, value in enumerate(values)])

@@ -1,0 +1,286 @@
+"""What `oncelog doctor` looks at: each function asks one question about this machine and answers with a `Check`.
+
+Nothing is changed but for one scratch file in the data directory, which is removed again.
+"""
+
+import errno
+import importlib.metadata
+import os
+import platform
+import re
+import resource
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from oncelog import limits
+from oncelog.cli.screen import when
+
+Status = Literal["ok", "warn", "fail"]
+
+PYTHON_MIN: Final = (3, 11)
+JAVA_MIN: Final = 17
+"""What Spark 4 runs on."""
+
+RELEASED_MS: Final = 1_735_689_600_000
+"""2025-01-01: no machine that runs this is older. A clock before it was never set."""
+
+FREE_BYTES_MIN: Final = (limits.SPARES_WANTED + 2) * limits.SEGMENT_BYTES_DEFAULT
+"""A new log: its first segment, the spares, as much again for the index."""
+FREE_BYTES_WANTED: Final = 10 * 1024 * limits.MIB
+MEMORY_BYTES_WANTED: Final = 1024 * limits.MIB
+
+FILES_MIN: Final = 4 * limits.SEGMENT_FILES_OPEN_MAX
+FILES_WANTED: Final = 20_000 + 2 * limits.SEGMENT_FILES_OPEN_MAX
+"""The connections that a server takes by default, and the files of its journal and index."""
+
+SYNC_WRITE_BYTES: Final = 4096
+SYNC_FILE_BYTES: Final = 4 * limits.MIB
+SYNCS_MAX: Final = 200
+SYNC_SECONDS_MAX: Final = 1.0
+SYNC_MS_SLOW: Final = 20.0
+SYNC_MS_TOO_FAST: Final = 0.02
+"""Not even flash with a capacitor behind it confirms a write in 20 µs."""
+
+FILE_SYSTEMS_VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
+FILE_SYSTEMS_REMOTE: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"}
+)
+
+
+class Check(msgspec.Struct):
+    """One question, its answer, and what to do about it."""
+
+    name: str
+    status: Status
+    found: str
+    hint: str = ""
+
+
+def python() -> Check:
+    found = f"{platform.python_implementation()} {platform.python_version()}"
+    if sys.version_info < PYTHON_MIN:
+        return Check("python", "fail", found, f"install Python {'.'.join(map(str, PYTHON_MIN))} or newer")
+    return Check("python", "ok", found)
+
+
+def codec() -> Check:
+    from oncelog.core import batch
+
+    if str(batch.__file__).endswith(".py"):
+        return Check(
+            "record codec", "warn", "pure Python", "several times slower: install a C compiler, then make setup"
+        )
+    return Check("record codec", "ok", "compiled")
+
+
+def event_loop() -> Check:
+    try:
+        import uvloop  # noqa: F401 only whether it can be
+    except ImportError as error:
+        return Check("event loop", "fail", f"no uvloop ({error})", "install the package again: pip install oncelog")
+    return Check("event loop", "ok", f"uvloop {importlib.metadata.version('uvloop')}")
+
+
+def processors() -> Check:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if count < 2:
+        return Check("processors", "warn", "1", "the index is built beside the server: a second one keeps latency low")
+    return Check("processors", "ok", str(count))
+
+
+def memory() -> Check:
+    try:
+        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        match = None
+    if match is None:
+        return Check("memory", "ok", "unknown on this system")
+    available = int(match[1]) * limits.KIB
+    if available < MEMORY_BYTES_WANTED:
+        return Check("memory", "warn", f"{size(available)} available", f"{size(MEMORY_BYTES_WANTED)} are comfortable")
+    return Check("memory", "ok", f"{size(available)} available")
+
+
+def open_files() -> Check:
+    """A server raises the soft limit by itself, so the hard one counts."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        return Check("open files", "ok", "unlimited")
+    found = f"{hard:,} at most"
+    if hard >= FILES_WANTED:
+        return Check("open files", "ok", found)
+    hint = f"20,000 connections need {FILES_WANTED:,}: raise the hard limit of this user, or lower http.connections_max"
+    return Check("open files", "fail" if hard < FILES_MIN else "warn", found, hint)
+
+
+def clock(directory: Path, now_ms: int) -> Check:
+    """A clock that was never set, or that went back behind what the log has written."""
+    found = f"{when(now_ms)} UTC"
+    if now_ms < RELEASED_MS:
+        return Check("clock", "fail", found, "it was never set: set it, and keep it set with NTP")
+    files = [*directory.glob("journal/*"), *directory.glob("index/*")]
+    newest_ms = max((int(path.stat().st_mtime * 1000) for path in files if path.is_file()), default=0)
+    if newest_ms > now_ms + 1_000:
+        return Check("clock", "warn", f"{found}, the log was written at {when(newest_ms)}", "it went back: check NTP")
+    return Check("clock", "ok", found)
+
+
+# --- disk ------------------------------------------------------------------------------------------------------
+
+
+def existing(directory: Path) -> Path:
+    """The directory, or what is there above it."""
+    return next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+
+
+def data_directory(directory: Path) -> Check:
+    place = existing(directory)
+    if not place.is_dir():
+        return Check("data", "fail", f"{place} is not a directory", "give another --data")
+    if not os.access(place, os.W_OK | os.X_OK):
+        return Check(
+            "data", "fail", f"{place} cannot be written", f"chown it to user {os.getuid()}, or give another --data"
+        )
+    if place != directory.absolute():
+        return Check("data", "ok", f"{directory} will be made in {place}")
+    if (directory / "journal").is_dir():
+        return Check("data", "ok", f"{directory} holds a log")
+    return Check("data", "ok", f"{directory} holds no log yet")
+
+
+def free_space(directory: Path) -> Check:
+    usage = shutil.disk_usage(existing(directory))
+    found = f"{size(usage.free)} of {size(usage.total)}"
+    if usage.free < FREE_BYTES_MIN:
+        return Check("free space", "fail", found, f"a new log takes {size(FREE_BYTES_MIN)} at once")
+    if usage.free < FREE_BYTES_WANTED:
+        return Check("free space", "warn", found, "a full disk refuses writes: make room before it comes to that")
+    return Check("free space", "ok", found)
+
+
+def file_system(directory: Path) -> Check:
+    kind = file_system_kind(existing(directory))
+    if kind is None:
+        return Check("file system", "ok", "unknown on this system")
+    if kind in FILE_SYSTEMS_VOLATILE:
+        return Check("file system", "warn", kind, "it is memory: nothing survives a restart; give a --data on a disk")
+    if kind in FILE_SYSTEMS_REMOTE:
+        return Check("file system", "warn", kind, "locks and syncs go over a network: a local disk is safer and faster")
+    return Check("file system", "ok", kind)
+
+
+def file_system_kind(path: Path, mounts: str | None = None) -> str | None:
+    """What is mounted there, by the longest mount point above it; None where the kernel does not say."""
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text()
+        except OSError:
+            return None
+    best = (-1, "")
+    for line in mounts.splitlines():
+        before, dash, after = line.partition(" - ")
+        if not dash:
+            continue
+        # Spaces in a mount point are written as octal escapes.
+        point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), before.split()[4]))
+        # Of two mounts on one point the later one covers the other.
+        if path.resolve().is_relative_to(point) and len(point.parts) >= best[0]:
+            best = (len(point.parts), after.split()[0])
+    return best[1] or None
+
+
+def sync_latency(directory: Path) -> Check:
+    """Write 4 KiB and fdatasync, as a group commit does, over and over for at most a second."""
+    place = existing(directory)
+    try:
+        times_ms = sorted(_sync_times_ms(place))
+    except OSError as error:
+        return Check(
+            "fdatasync", "fail", f"{error.strerror or error} in {place}", "the data directory must be writable"
+        )
+    median, slowest = statistics.median(times_ms), times_ms[int(len(times_ms) * 0.99)]
+    found = f"{median:.2f} ms, {slowest:.2f} ms at the 99th percentile of {len(times_ms)}"
+    if median < SYNC_MS_TOO_FAST:
+        return Check(
+            "fdatasync", "warn", found, "faster than any disk: what is synced here may not survive a power cut"
+        )
+    if median > SYNC_MS_SLOW:
+        return Check("fdatasync", "warn", found, "every write waits this long: a solid-state disk takes 0.1 to 2 ms")
+    return Check("fdatasync", "ok", found)
+
+
+def _sync_times_ms(directory: Path) -> Iterator[float]:
+    block = bytes(SYNC_WRITE_BYTES)
+    with tempfile.TemporaryFile(dir=directory, prefix=".oncelog-doctor-") as file:
+        descriptor = file.fileno()
+        # As the journal's segments: written in advance, so that a sync moves data and no metadata.
+        os.pwrite(descriptor, bytes(SYNC_FILE_BYTES), 0)
+        os.fsync(descriptor)
+        deadline = time.monotonic() + SYNC_SECONDS_MAX
+        for number in range(SYNCS_MAX):
+            begun = time.perf_counter()
+            os.pwrite(descriptor, block, number * SYNC_WRITE_BYTES % SYNC_FILE_BYTES)
+            os.fdatasync(descriptor)
+            yield (time.perf_counter() - begun) * 1000
+            if time.monotonic() > deadline:
+                return
+
+
+# --- network and Java ------------------------------------------------------------------------------------------
+
+
+def port(host: str, number: int, ask_health: Callable[[], str | None]) -> Check:
+    """Free to listen on, or already ours. `ask_health` gives the version of the server that answers there, if any."""
+    name = f"port {number}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        return Check(name, "fail", f"{host}: {error.strerror or error}", "give another --http")
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and (version := ask_health()) is not None:
+                return Check(name, "ok", f"oncelog {version} runs on {host}")
+            return Check(name, "fail", f"{host}: {error.strerror}", "give the server another --http")
+    return Check(name, "ok", f"free on {host}")
+
+
+def java() -> Check:
+    """Only Spark needs it."""
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if program is None:
+        return Check("java", "warn", "not found", f"only Spark needs it: install Java {JAVA_MIN} or newer")
+    try:
+        # `java -version` speaks on stderr.
+        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("java", "warn", f"{program} does not run: {error}", "only Spark needs it")
+    match = re.search(r'version "(?P<whole>(?P<major>\d+)[^"]*)"', said)
+    if match is None:
+        return Check("java", "warn", f"{program} does not say its version", "only Spark needs it")
+    if int(match["major"]) < JAVA_MIN:
+        return Check("java", "warn", f"{match['whole']} ({program})", f"Spark needs {JAVA_MIN} or newer")
+    return Check("java", "ok", f"{match['whole']} ({program})")
+
+
+def size(count: int) -> str:
+    """Bytes as a person says them."""
+    for unit, of in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= of:
+            return f"{count / of:.1f} {unit}" if count < 10 * of else f"{count / of:.0f} {unit}"
+    return f"{count} bytes"

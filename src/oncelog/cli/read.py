@@ -1,0 +1,103 @@
+"""`oncelog read STREAM`: records to stdout."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import msgspec
+import typer
+
+from oncelog.cli import exits
+from oncelog.cli.listing import PartitionOption
+from oncelog.cli.record_json import line_for_terminal, record_json
+from oncelog.cli.remote import URL, UrlOption, failures_told, probe
+from oncelog.cli.screen import end
+from oncelog.client.client import AsyncClient
+from oncelog.client.errors import OffsetGone
+from oncelog.client.packing import Record
+from oncelog.client.reader import NOW, START, OnGone
+
+
+def read_command(
+    topic: Annotated[str, typer.Argument(metavar="STREAM", help="The stream's topic.")],
+    url: UrlOption = URL,
+    begin: Annotated[str, typer.Option("--from", metavar="OFFSET|start|end", help="Where to begin.")] = "start",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after so many records.")
+    ] = None,
+    partition: PartitionOption = 0,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per record: offset, time, key, headers, value or base64.")
+    ] = False,
+) -> None:
+    """Print the records of a stream, one per line.
+
+    Values go out byte for byte, except to a terminal, where control characters are escaped. Without --follow it ends
+    where the stream ends.
+    """
+    place = _place_of(begin)
+    write = _writer(json=json)
+    # Whoever follows ends it with Ctrl-C, and `| head` by going away: neither is a failure.
+    with contextlib.suppress(KeyboardInterrupt), _quiet_when_unheard(), failures_told(url):
+        try:
+            # In the main thread, whose event loop turns Ctrl-C into an orderly end.
+            asyncio.run(_read(url, topic, partition, place, write, follow=follow, left=count or sys.maxsize))
+        except OffsetGone as gone:
+            end(exits.REFUSED, f"offset {begin} is no longer kept: {topic} begins at {gone.floor} (--from start)")
+
+
+async def _read(
+    url: str, topic: str, partition: int, place: int, write: Callable[[Record], None], *, follow: bool, left: int
+) -> None:
+    await probe(url)
+    async with AsyncClient(url) as client:
+        on_gone: OnGone = "raise"
+        if place == START:
+            # A batch may begin before the floor: asked for by its number, what is trimmed stays out.
+            place, on_gone = (await client.stream(topic).head(partition=partition)).floor, "skip"
+        reader = client.reader(topic, offset=place, partition=partition, live=follow, on_gone=on_gone)
+        async with reader:
+            while left > 0 and (records := await reader.read()):
+                for record in records[:left]:
+                    write(record)
+                sys.stdout.flush()
+                left -= len(records)
+
+
+def _place_of(begin: str) -> int:
+    if begin in ("start", "end"):
+        return START if begin == "start" else NOW
+    if begin.isascii() and begin.isdigit():
+        return int(begin)
+    raise typer.BadParameter(f"{begin!r} is neither an offset nor start nor end", param_hint="--from")
+
+
+@contextlib.contextmanager
+def _quiet_when_unheard() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        # Python flushes stdout once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _writer(*, json: bool) -> Callable[[Record], None]:
+    stdout = sys.stdout.buffer
+    if json:
+
+        def write_json(record: Record) -> None:
+            said = record_json(record.offset, record.timestamp_ms, record.key, record.value, record.headers)
+            stdout.write(msgspec.json.encode(said) + b"\n")
+
+        return write_json
+    if sys.stdout.isatty():
+        return lambda record: typer.echo(line_for_terminal(record.value))
+
+    def write_bytes(record: Record) -> None:
+        stdout.write((record.value or b"") + b"\n")
+
+    return write_bytes

@@ -1,0 +1,52 @@
+"""`oncelog receipts TOPIC ID`: what became of a message id."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from oncelog.cli import exits
+from oncelog.cli.listing import PartitionOption
+from oncelog.cli.remote import URL, UrlOption, reached
+from oncelog.cli.screen import end, print_json, printable, results, when
+from oncelog.client.errors import NotFound
+from oncelog.client.wire import name_path, topic_path
+
+
+def receipts_command(
+    topic: Annotated[str, typer.Argument(help="The stream's topic.")],
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message id that the write carried.")],
+    url: UrlOption = URL,
+    partition: PartitionOption = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what became of a message id. Exit code 1 if it is unknown."""
+    with reached(url) as log:
+        try:
+            receipt = log.get(f"/v1/receipts/{topic_path(topic)}/{name_path(message_id)}", {"partition": partition})
+        except NotFound as missing:
+            if missing.code == "topic_missing":
+                raise
+            end(exits.REFUSED, f"{topic} knows no message id {message_id!r}")
+    if json:
+        print_json(receipt)
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, said in _said(receipt).items():
+        table.add_row(name, Text(printable(said), overflow="fold"))
+    results().print(table)
+
+
+def _said(receipt: dict[str, Any]) -> dict[str, str]:
+    first, next_ = receipt["first"], receipt["next"]
+    said = {
+        "stream": f"{receipt['topic']}, partition {receipt['partition']}",
+        "offset" if next_ == first + 1 else "offsets": f"{first}" if next_ == first + 1 else f"{first} to {next_ - 1}",
+        "written": f"{when(receipt['time_ms'])} UTC",
+        "digest": receipt["digest"],
+        "state": "removed since" if receipt["removed"] else "stored",
+    }
+    if (producer := receipt["producer"]) is not None:
+        said["producer"] = f"{producer['name']}, epoch {producer['epoch']}, sequence {producer['sequence']}"
+    return said

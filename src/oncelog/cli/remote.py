@@ -1,0 +1,115 @@
+"""The server that a verb talks to: `--url`, one request after another, and what its failures mean for the exit code.
+
+Everything the verbs send may be sent twice: reads change nothing, a stream that is there is not made again, and writes
+carry a claim. So a request that got no answer is sent again for a while, without asking (`oncelog.client.calls`).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from oncelog.cli import exits
+from oncelog.cli.live_check import RawPage
+from oncelog.cli.screen import end
+from oncelog.client.calls import Caller, Timeouts, decoded
+from oncelog.client.connection import Address, connect, parse_address
+from oncelog.client.errors import AnswerUnreadable, ClientError, ConnectionLost, OutcomeUnknown, Refused, Unreachable
+from oncelog.client.wire import BATCHES, Answer, topic_path
+
+URL: Final = "http://127.0.0.1:4437"
+UrlOption = Annotated[
+    str, typer.Option("--url", envvar="ONCELOG_URL", metavar="URL", help="The server.", show_envvar=True)
+]
+
+TIMEOUTS: Final = Timeouts(connect_s=5, silence_s=30, request_s=60)
+Query = Mapping[str, str | int | None]
+
+
+class Remote:
+    """A server, asked one thing at a time. Made by `reached`."""
+
+    def __init__(self, address: Address, runner: asyncio.Runner) -> None:
+        self._runner = runner
+        self._caller = runner.run(_caller(address))
+
+    def get(self, path: str, query: Query) -> Any:
+        """The JSON document at `path`."""
+        return decoded(self.request("GET", path, query), Any)
+
+    def raw(self, topic: str, partition: int, offset: int) -> RawPage:
+        """Raw batches from `offset` on."""
+        query: Query = {"partition": partition, "offset": offset}
+        answer = self.request("GET", stream_path(topic), query, {"Accept": BATCHES})
+        next_offset = answer.number("stream-next-offset")
+        if next_offset < 0:
+            raise AnswerUnreadable("the answer to a read does not say where to go on")
+        return RawPage(answer.body, next_offset)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        headers: Mapping[str, str | int] | None = None,
+        body: bytes | None = None,
+    ) -> Answer:
+        """Sends until there is an answer or it takes too long. Raises Refused, Unreachable, OutcomeUnknown."""
+        return self._runner.run(self._caller.call(method, path, query, headers=headers, body=body))
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        self._runner.run(self._caller.close())
+
+
+async def _caller(address: Address) -> Caller:
+    return Caller(address, {}, TIMEOUTS)
+
+
+async def probe(url: str) -> None:
+    """Reaches the server once before anything is asked: a wrong address is told at once, not after many attempts."""
+    try:
+        address = parse_address(url)
+    except ValueError as error:
+        end(exits.USAGE, str(error))
+    try:
+        connection = await connect(address, TIMEOUTS.connect_s)
+    except ConnectionLost as lost:
+        raise Unreachable(str(lost)) from None
+    await connection.close()
+
+
+def stream_path(topic: str) -> str:
+    return f"/v1/stream/{topic_path(topic)}"
+
+
+@contextlib.contextmanager
+def reached(url: str) -> Iterator[Remote]:
+    """A server to talk to; what goes wrong with it ends the verb with one line and the exit code for it."""
+    with failures_told(url), asyncio.Runner() as runner:
+        runner.run(probe(url))
+        remote = Remote(parse_address(url), runner)
+        try:
+            yield remote
+        finally:
+            remote.close()
+
+
+@contextlib.contextmanager
+def failures_told(url: str) -> Iterator[None]:
+    """One line and one exit code for each thing that can go wrong with a server."""
+    try:
+        yield
+    except Unreachable as error:
+        end(exits.UNREACHABLE, f"cannot reach {url}: {error} (does oncelog serve run there?)")
+    except OutcomeUnknown as error:
+        end(exits.UNREACHABLE, f"{url} gave no answer, the write may have happened: {error}")
+    except Refused as error:
+        hint = error.members.get("hint")
+        end(exits.REFUSED, f"{error.detail or error}" + (f" ({hint})" if hint else ""))
+    except AnswerUnreadable as error:
+        end(exits.UNREACHABLE, f"is {url} an oncelog server? {error}")
+    except ClientError as error:
+        end(exits.REFUSED, str(error))

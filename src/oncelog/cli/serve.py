@@ -1,0 +1,93 @@
+"""`oncelog serve`: run a server until it is told to stop."""
+
+import contextlib
+import errno
+import os
+import socket
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oncelog.cli import exits
+from oncelog.cli.screen import end
+from oncelog.errors import Corruption, StorageError
+
+
+def serve_command(
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="The data directory; made if it is missing.")
+    ] = None,
+    in_memory: Annotated[
+        bool, typer.Option("--in-memory", help="Keep everything in memory: nothing survives the process.")
+    ] = False,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Where to listen [127.0.0.1:4437]; port 0 is any free one."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="A TOML file, see docs/config.md.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any other setting, as in --set http.idle_ms=60000; repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Run a server until Ctrl-C or SIGTERM.
+
+    It prints one line, `ready http=… durability=… data=…`, when it takes requests. A stop finishes the requests in
+    progress first. Every setting is in docs/config.md.
+    """
+    # Imported here: the engine takes a quarter of a second that no other verb should pay.
+    from oncelog.servers.process import run
+    from oncelog.servers.settings import SettingsInvalid, load
+
+    overrides: dict[str, object] = {}
+    for assignment in settings or []:
+        key, value = _assignment(assignment)
+        overrides[key] = value
+    overrides |= {"data": data, "in_memory": in_memory or None} | ({"http.address": http} if http is not None else {})
+    try:
+        chosen = load(config, overrides)
+    except SettingsInvalid as error:
+        hint = " – say --data DIR or --in-memory" if error.key == "data" and not error.given else ""
+        end(exits.USAGE, f"{error}{hint}")
+    try:
+        code = run(chosen, _ready)
+    except StorageError as error:
+        end(exits.DAMAGED if isinstance(error, Corruption) else exits.REFUSED, f"cannot open {chosen.data}: {error}")
+    except OSError as error:
+        end(exits.REFUSED, _os_error(error, chosen.http.address))
+    raise typer.Exit(code)
+
+
+def _ready(line: str) -> None:
+    # Whoever waited for the line may have gone; the server stays.
+    with contextlib.suppress(BrokenPipeError):
+        typer.echo(line)
+
+
+def _assignment(text: str) -> tuple[str, object]:
+    """`http.idle_ms=60000`: the value as TOML says it; what is no TOML is text, so that addresses need no quotes."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
+    try:
+        document = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+    return key.strip(), document["value"] if len(document) == 1 else value
+
+
+def _os_error(error: OSError, address: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"cannot listen on {address}: another process does (--http 127.0.0.1:0 takes any free port)"
+    if error.filename is not None:
+        return f"cannot open {error.filename}: {error.strerror}"
+    if isinstance(error, socket.gaierror):
+        return f"cannot listen on {address}: {error.strerror}"
+    reason = os.strerror(error.errno) if error.errno is not None else str(error)
+    return f"cannot listen on {address}: {reason}"

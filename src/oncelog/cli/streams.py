@@ -1,0 +1,35 @@
+"""`oncelog streams`: which streams there are, and where each stands."""
+
+from oncelog.cli.listing import AfterOption, JsonOption, LimitOption, Listing, PrefixOption, chosen_limit, show
+from oncelog.cli.remote import URL, UrlOption, reached
+from oncelog.cli.screen import Column, age, number
+
+COLUMNS = (
+    Column("topic", "topic"),
+    number("part", "partition"),
+    number("floor", "floor"),
+    number("stable", "stable"),
+    number("tail", "tail"),
+    Column("", "closed", lambda closed: "closed" if closed else ""),
+    Column("type", "content_type", lambda kind: kind.partition(";")[0]),
+    age("written", "time_ms"),
+)
+
+
+def streams_command(
+    url: UrlOption = URL,
+    prefix: PrefixOption = "",
+    limit: LimitOption = None,
+    after: AfterOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the streams.
+
+    floor is the first offset kept, tail the next to be given, and readers see what is below stable.
+    """
+    with reached(url) as log:
+        query = {"prefix": prefix or None}
+        listing = Listing(log, "/v1/streams", "streams", query, after=after, limit=chosen_limit(limit, json=json))
+        show(
+            listing, COLUMNS, json=json, empty="there are no streams" + (f" that begin with {prefix}" if prefix else "")
+        )

@@ -1,0 +1,86 @@
+"""A real server, and the program run against it as a user runs it."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+PROGRAM = str(Path(sys.executable).with_name("oncelog"))
+
+READY = re.compile(r"ready http=(?P<address>\S+) durability=(?P<durability>\S+) data=(?P<data>.+)\n")
+
+
+class Server:
+    """`oncelog serve`, started and ready."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        match = READY.fullmatch(line)
+        if match is None:
+            self.process.kill()
+            raise AssertionError(f"not ready: {line!r} {self.process.communicate()[1]}")
+        self.address = match["address"]
+        self.durability = match["durability"]
+        self.data = match["data"]
+        self.url = f"http://{self.address}"
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ends it by a signal; its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+@contextlib.contextmanager
+def serving(*arguments: str) -> Iterator[Server]:
+    """A server for as long as the block."""
+    server = Server(*arguments)
+    try:
+        yield server
+    finally:
+        server.stop(signal.SIGKILL)
+
+
+def environment(url: str) -> dict[str, str]:
+    return {**os.environ, "ONCELOG_URL": url, "COLUMNS": "80"}
+
+
+def run(*arguments: str, url: str = "", given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """The program with these arguments, and `given` on its stdin."""
+    return subprocess.run(
+        [PROGRAM, *arguments], input=given, capture_output=True, env=environment(url), timeout=60, check=False
+    )
+
+
+def done(*arguments: str, url: str, given: bytes = b"") -> str:
+    """What it says, if it ends with 0."""
+    result = run(*arguments, url=url, given=given)
+    assert result.returncode == 0, result.stderr.decode()
+    return result.stdout.decode()
+
+
+def json_lines(output: str) -> list[Any]:
+    return [msgspec.json.decode(line) for line in output.splitlines()]
+
+
+def begun(*arguments: str, url: str) -> "subprocess.Popen[bytes]":
+    """The program, running, with pipes for stdin and stdout."""
+    return subprocess.Popen(
+        [PROGRAM, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(url),
+    )

@@ -1,0 +1,156 @@
+"""`oncelog doctor`: every check tells a fit machine from one that is not, and leaves nothing behind."""
+
+import json
+import os
+import resource
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from oncelog.cli import exits, machine
+from oncelog.cli.main import app
+
+NAMES = (
+    "python", "record codec", "event loop", "processors", "memory", "open files", "clock", "data", "free space",
+    "file system", "fdatasync", "port 0", "java",
+)  # fmt: skip
+
+
+def doctor(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["doctor", "--http", "127.0.0.1:0", *arguments])
+    return result.exit_code, result.stdout
+
+
+def test_fit_machine_leaves_with_0_and_says_every_check(tmp_path: Path) -> None:
+    code, output = doctor("--data", str(tmp_path))
+    assert code == exits.DONE
+    for name in NAMES:
+        assert f" {name} " in output
+    assert not list(tmp_path.iterdir()), "the scratch file stayed"
+
+
+def test_json_has_a_verdict_and_every_check(tmp_path: Path) -> None:
+    code, output = doctor("--data", str(tmp_path / "not" / "yet"), "--json")
+    report = json.loads(output)
+    assert code == exits.DONE
+    assert report["verdict"] in ("ok", "warn")
+    assert tuple(check["name"] for check in report["checks"]) == NAMES
+    assert {check["status"] for check in report["checks"]} <= {"ok", "warn"}
+    assert all(check["hint"] for check in report["checks"] if check["status"] != "ok")
+    assert not list(tmp_path.iterdir()), "the directory was made, but only a server makes it"
+
+
+def test_taken_port_fails_with_a_hint(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        taken.settimeout(0.0)
+        port = taken.getsockname()[1]
+        check = machine.port("127.0.0.1", port, lambda: None)
+        ours = machine.port("127.0.0.1", port, lambda: "1.2.3")
+    assert check.status == "fail"
+    assert "--http" in check.hint
+    assert (ours.status, ours.found) == ("ok", "oncelog 1.2.3 runs on 127.0.0.1")
+
+
+def test_fail_leaves_with_1(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, output = doctor("--data", str(tmp_path / "file"))
+    assert code == exits.REFUSED
+    assert "is not a directory" in output
+    assert "failed" in output
+
+
+def test_address_that_is_none_is_a_usage_error() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--http", "nowhere"])
+    assert result.exit_code == exits.USAGE
+
+
+def test_unknown_host_fails() -> None:
+    assert machine.port("no.such.host.invalid", 1, lambda: None).status == "fail"
+
+
+def test_clock_that_was_never_set_fails_and_one_that_went_back_warns(tmp_path: Path) -> None:
+    assert machine.clock(tmp_path, 0).status == "fail"
+    now_ms = machine.RELEASED_MS + 10**9
+    assert machine.clock(tmp_path, now_ms).status == "ok"
+    (tmp_path / "journal").mkdir()
+    segment = tmp_path / "journal" / "segment-0"
+    segment.touch()
+    os.utime(segment, (now_ms / 1000, now_ms / 1000))
+    assert machine.clock(tmp_path, now_ms).status == "ok"
+    assert machine.clock(tmp_path, now_ms - 60_000).status == "warn"
+
+
+def test_log_in_the_directory_is_seen(tmp_path: Path) -> None:
+    assert machine.data_directory(tmp_path).found.endswith("holds no log yet")
+    (tmp_path / "journal").mkdir()
+    assert machine.data_directory(tmp_path).found.endswith("holds a log")
+    assert "will be made" in machine.data_directory(tmp_path / "new").found
+
+
+MOUNTS = r"""
+22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+23 22 0:20 / /run rw shared:1 - tmpfs tmpfs rw
+24 22 0:21 / /mnt/my\040disk rw - nfs4 host:/ rw
+25 22 0:22 / /mnt/over rw - ext4 /dev/sdb rw
+26 22 0:23 / /mnt/over rw - xfs /dev/sdc rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/", "ext4"), ("/running", "ext4"), ("/run/x", "tmpfs"), ("/mnt/my disk/y", "nfs4"), ("/mnt/over/z", "xfs")],
+)
+def test_file_system_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
+    assert machine.file_system_kind(Path(path), MOUNTS) == kind
+
+
+def test_file_system_in_memory_or_over_a_network_warns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for kind, status in (("tmpfs", "warn"), ("nfs4", "warn"), ("ext4", "ok"), (None, "ok")):
+        monkeypatch.setattr(machine, "file_system_kind", lambda _path, kind=kind: kind)
+        assert machine.file_system(tmp_path).status == status
+
+
+@pytest.mark.parametrize(("hard", "status"), [(256, "fail"), (4096, "warn"), (65536, "ok"), (-1, "ok")])
+def test_limit_of_open_files_is_judged(monkeypatch: pytest.MonkeyPatch, hard: int, status: str) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (256, hard))
+    check = machine.open_files()
+    assert check.status == status
+    assert bool(check.hint) == (status != "ok")
+
+
+@pytest.mark.parametrize(
+    ("version", "status"), [("17.0.2", "ok"), ("21", "ok"), ("11.0.1", "warn"), ("1.8.0_392", "warn"), ("", "warn")]
+)
+def test_java_is_asked_for_its_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, status: str
+) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert machine.java().status == status
+
+
+def test_missing_java_only_warns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert machine.java().status == "warn"
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "status"), [([0.001] * 9, "warn"), ([0.5] * 9, "ok"), ([0.5] * 8 + [90.0], "ok"), ([30.0], "warn")]
+)
+def test_latency_of_the_disk_is_judged_by_its_median(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, times_ms: list[float], status: str
+) -> None:
+    monkeypatch.setattr(machine, "_sync_times_ms", lambda _directory: iter(times_ms))
+    assert machine.sync_latency(tmp_path).status == status
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "0 bytes"), (1024, "1.0 KiB"), (10 * 2**20, "10 MiB"), (int(2.5 * 2**30), "2.5 GiB")]
+)
+def test_sizes_are_said_as_people_say_them(count: int, said: str) -> None:
+    assert machine.size(count) == said

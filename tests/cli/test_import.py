@@ -1,0 +1,128 @@
+"""A named import stores every line once, whatever is killed on the way: the program, the server, or neither of two."""
+
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncelog.cli import exits, lines
+from tests.cli.running import Server, begun, done, json_lines, run, serving
+
+COUNT = 3 * lines.BATCH_LINES_MAX + 123
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving("--in-memory", "--http", "127.0.0.1:0") as server:
+        yield server.url
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "lines"
+    path.write_bytes(b"".join(b"line %d\n" % number for number in range(COUNT)))
+    return path
+
+
+def first_records(count: int, topic: str, url: str) -> None:
+    """Waits until so many records are there."""
+    done("read", topic, "--follow", "--count", str(count), url=url)
+
+
+def test_run_that_is_killed_is_continued(url: str, file: Path) -> None:
+    done("append", "killed", "--create", url=url)
+    content = file.read_bytes()
+    with begun("append", "killed", "--producer", "imp", url=url) as process:
+        assert process.stdin is not None
+        # The pipe stays open: two batches are stored, the rest is on its way when the program is killed.
+        process.stdin.write(content[: len(content) // 5 * 4])
+        process.stdin.flush()
+        first_records(2 * lines.BATCH_LINES_MAX, "killed", url)
+        process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+    message = run("append", "killed", "--producer", "imp", "--file", str(file), url=url)
+    assert message.returncode == exits.REFUSED
+    assert b"--resume" in message.stderr
+    (summary,) = json_lines(
+        done("append", "killed", "--producer", "imp", "--resume", "--file", str(file), "--json", url=url)
+    )
+    assert summary["skipped"] >= 2 * lines.BATCH_LINES_MAX
+    assert summary["skipped"] + summary["records"] == COUNT
+    assert done("read", "killed", url=url).encode() == content
+    assert "0 lines stored" in done("append", "killed", "--producer", "imp", "--resume", "-f", str(file), url=url)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_run_that_is_interrupted_says_what_is_stored(url: str, file: Path, named: bool) -> None:
+    topic = f"interrupted-{named}"
+    done("append", topic, "--create", url=url)
+    name = ["--producer", "imp"] if named else []
+    with begun("append", topic, *name, url=url) as process:
+        assert process.stdin is not None
+        process.stdin.write(file.read_bytes())
+        process.stdin.flush()
+        first_records(3 * lines.BATCH_LINES_MAX, topic, url)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == exits.REFUSED
+    stored = len(done("read", topic, url=url).splitlines())
+    assert said.decode().startswith(f"oncelog: interrupted; {stored:,} lines are stored"), said
+    assert said.decode().count("\n") == 1
+    assert (b"--resume" in said) == named
+
+
+def test_lines_that_were_added_are_stored_and_a_shorter_input_is_noted(url: str, file: Path) -> None:
+    done("append", "grown", "--create", "--producer", "p", "--file", str(file), url=url)
+    with file.open("ab") as more:
+        more.write(b"one more\n")
+    again = ("append", "grown", "--producer", "p", "--resume", "--file", str(file))
+    assert done(*again, url=url).startswith(f"1 line stored at offsets {COUNT:,} to {COUNT:,}, {COUNT:,} skipped")
+    file.write_bytes(b"short\n")
+    assert b"has only 1" in run(*again, url=url).stderr
+
+
+def test_two_runs_at_once_store_every_line_once(url: str, file: Path) -> None:
+    done("append", "twice", "--create", url=url)
+    arguments = ("append", "twice", "--producer", "imp", "--resume", "--file", str(file))
+    with contextlib.ExitStack() as running:
+        runs = [running.enter_context(begun(*arguments, url=url)) for _ in range(3)]
+        said = [process.communicate(timeout=60) for process in runs]
+    codes = [process.returncode for process in runs]
+    # A later run may fence an earlier one, which then has to end; the last one goes through.
+    assert exits.DONE in codes, said
+    assert set(codes) <= {exits.DONE, exits.REFUSED}, said
+    assert done("read", "twice", url=url).encode() == file.read_bytes()
+
+
+def test_run_goes_on_when_the_server_is_killed_and_comes_back(tmp_path: Path, file: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    arguments = ("--data", str(tmp_path / "log"), "--http", address)
+    content = file.read_bytes()
+    half = content.index(b"\n", len(content) // 2) + 1
+    for name in (["--producer", "imp"], []):
+        topic = f"topic-{len(name)}"
+        with serving(*arguments) as server, begun("append", topic, "--create", *name, url=server.url) as process:
+            assert process.stdin is not None
+            process.stdin.write(content[:half])
+            process.stdin.flush()
+            first = _when_made(topic, server)
+            first_records(first, topic, server.url)
+            server.stop(signal.SIGKILL)
+            process.stdin.write(content[half:])
+            with serving(*arguments) as again:
+                _, said = process.communicate(timeout=60)
+                assert process.returncode == exits.DONE, said
+                assert done("read", topic, url=again.url).encode() == content
+                assert "sound" in done("verify", again.url, url=again.url)
+
+
+def _when_made(topic: str, server: Server) -> int:
+    """One record, once the stream is there: a reader of a missing stream is refused."""
+    while not done("streams", "--prefix", topic, "--json", url=server.url):
+        assert server.process.poll() is None
+    return 1

@@ -1,0 +1,47 @@
+"""The program as a whole: every verb is listed, says what it does, and takes `--json` if it lists something."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from oncelog import __version__
+from oncelog.cli import exits
+from oncelog.cli.main import app
+
+VERBS = ("serve", "append", "read", "streams", "producers", "receipts", "cursors", "verify", "doctor")
+CLI = Path(__file__).resolve().parent.parent.parent / "src" / "oncelog" / "cli"
+
+
+def said(*arguments: str) -> str:
+    result = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(app, list(arguments))
+    assert result.exit_code == exits.DONE, result.output
+    return result.stdout
+
+
+def test_version_is_printed() -> None:
+    assert said("--version") == f"{__version__}\n"
+
+
+def test_every_verb_is_listed_and_has_a_file_of_its_own() -> None:
+    text = said("--help")
+    assert [verb for verb in VERBS if f" {verb} " not in text] == []
+    registered = {command.name for command in app.registered_commands}
+    assert registered == set(VERBS)
+    for verb in VERBS:
+        source = ast.parse((CLI / f"{verb}.py").read_text())
+        assert any(isinstance(node, ast.FunctionDef) and node.name == f"{verb}_command" for node in source.body)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str) -> None:
+    text = said(verb, "--help")
+    assert ("--json" in text) == (verb != "serve")
+    lists_or_asks = verb in ("append", "read", "streams", "producers", "receipts", "cursors")
+    assert ("ONCELOG_URL" in text) == lists_or_asks
+
+
+def test_no_verb_and_an_unknown_verb_are_usage_errors() -> None:
+    assert CliRunner().invoke(app, []).exit_code == exits.USAGE
+    assert CliRunner().invoke(app, ["frobnicate"]).exit_code == exits.USAGE

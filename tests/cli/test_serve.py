@@ -1,0 +1,129 @@
+"""`oncelog serve`: it says when it is ready, stops when told, and a start that fails says why in one line."""
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from oncelog.cli import exits
+from oncelog.cli.main import app
+from oncelog.storage.index.child import journal_directory
+from tests.cli.running import done, run, serving
+
+ANY_PORT = ("--http", "127.0.0.1:0")
+
+
+def failed(*arguments: str) -> tuple[int, str]:
+    """The exit code, and the one line that says why."""
+    result = run("serve", *arguments)
+    message = result.stderr.decode()
+    assert not result.stdout
+    assert "Traceback" not in message
+    assert message.count("\n") == 1, message
+    return result.returncode, message
+
+
+def test_ready_line_says_where_and_how_safe(tmp_path: Path) -> None:
+    with serving("--in-memory", *ANY_PORT) as server:
+        assert (server.durability, server.data) == ("none", "memory")
+        assert server.address.startswith("127.0.0.1:")
+        assert not server.address.endswith(":0")
+    with serving("--data", str(tmp_path / "new" / "log"), *ANY_PORT) as server:
+        assert (server.durability, server.data) == ("fdatasync", str(tmp_path / "new" / "log"))
+
+
+def test_stop_ends_with_0_and_the_next_start_has_everything(tmp_path: Path) -> None:
+    for number, told in enumerate((signal.SIGTERM, signal.SIGINT, signal.SIGTERM)):
+        with serving("--data", str(tmp_path), *ANY_PORT) as server:
+            done("append", "t", f"value {number}", "--create", url=server.url)
+            assert server.stop(told) == exits.DONE
+    with serving("--data", str(tmp_path), *ANY_PORT) as server:
+        assert done("read", "t", url=server.url) == "value 0\nvalue 1\nvalue 2\n"
+
+
+def test_settings_come_from_the_file_and_the_command_line_is_stronger(tmp_path: Path) -> None:
+    file = tmp_path / "oncelog.toml"
+    file.write_text(f'data = "{tmp_path / "a"}"\n[http]\naddress = "127.0.0.1:1"\n')
+    place = str(tmp_path / "b")
+    with serving("--config", str(file), "--data", place, "--set", "http.address=127.0.0.1:0") as server:
+        assert server.data == place
+
+
+def test_address_of_ip_version_6_is_understood() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with serving("--in-memory", "--http", "[::1]:0") as server:
+        assert server.address.startswith("[::1]:")
+        done("append", "t", "v", "--create", url=server.url)
+
+
+def test_directory_in_use_is_refused(tmp_path: Path) -> None:
+    with serving("--data", str(tmp_path), *ANY_PORT):
+        code, message = failed("--data", str(tmp_path), *ANY_PORT)
+    assert code == exits.REFUSED
+    assert "another process writes to this directory" in message
+    assert str(tmp_path) in message
+
+
+def test_address_in_use_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, message = failed("--in-memory", "--http", address)
+    assert code == exits.REFUSED
+    assert f"cannot listen on {address}: another process does" in message
+
+
+def test_unknown_host_is_refused() -> None:
+    code, message = failed("--in-memory", "--http", "no.such.host.invalid:0")
+    assert code == exits.REFUSED
+    assert "no.such.host.invalid" in message
+
+
+def test_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, message = failed("--data", str(tmp_path / "file"), *ANY_PORT)
+    assert code == exits.REFUSED
+    assert str(tmp_path / "file") in message
+
+
+def test_damage_ends_the_start_with_4(tmp_path: Path) -> None:
+    with serving("--data", str(tmp_path), *ANY_PORT) as server:
+        server.stop()
+    segment = min(journal_directory(tmp_path).glob("segment-*"))
+    damaged = bytearray(segment.read_bytes())
+    damaged[9] ^= 1
+    segment.write_bytes(damaged)
+    code, message = failed("--data", str(tmp_path), *ANY_PORT)
+    assert code == exits.DAMAGED
+    assert segment.name in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--data DIR or --in-memory"),
+        (["--in-memory", "--data", "d"], "stands beside data"),
+        (["--in-memory", "--http", "nowhere"], 'http.address = "nowhere": there is no port'),
+        (["--in-memory", "--set", "http.idle_ms=1"], "http.idle_ms = 1: is out of range"),
+        (["--in-memory", "--set", "http.idle=1"], "did you mean http.idle_ms?"),
+        (["--in-memory", "--set", "http.idle_ms=abc"], 'http.idle_ms = "abc": has another type'),
+        (["--in-memory", "--set", "http.idle_ms=1\nx=2"], "has another type"),
+        (["--in-memory", "--config", "missing.toml"], "missing.toml: cannot be read"),
+    ],
+)
+def test_settings_that_make_no_sense_are_a_usage_error(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["serve", *arguments])
+    assert result.exit_code == exits.USAGE
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--set", "x"], ["--set", "=1"], ["--no-such-option"], ["extra"]])
+def test_arguments_that_cannot_be_read_are_a_usage_error(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, ["serve", "--in-memory", *arguments]).exit_code == exits.USAGE

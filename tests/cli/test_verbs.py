@@ -1,0 +1,357 @@
+"""The verbs against a real server: what they print, what they store, and the code they end with."""
+
+import http.server
+import signal
+import threading
+import urllib.request
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from oncelog import limits
+from oncelog.cli import exits
+from oncelog.cli.main import app
+from tests.cli.running import Server, begun, done, json_lines, run, serving
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving("--in-memory", "--http", "127.0.0.1:0") as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    return server.url
+
+
+@pytest.fixture
+def topic() -> str:
+    """A stream of its own for every test."""
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def refused(*arguments: str, url: str, given: bytes = b"", code: int = exits.REFUSED) -> str:
+    """The one line that says why."""
+    result = run(*arguments, url=url, given=given)
+    message = result.stderr.decode()
+    assert result.returncode == code, message
+    assert message.startswith("oncelog: ")
+    assert message.count("\n") == 1
+    return message
+
+
+# --- append ----------------------------------------------------------------------------------------------------
+
+
+def test_value_is_appended_and_its_offset_printed(url: str, topic: str) -> None:
+    assert done("append", topic, "one", "--create", url=url) == "0\n"
+    assert done("append", topic, "two", "--create", url=url) == "1\n"
+    assert done("append", topic, "", url=url) == "2\n"
+    assert done("read", topic, url=url) == "one\ntwo\n\n"
+
+
+def test_same_id_is_stored_once_and_other_content_is_refused(url: str, topic: str) -> None:
+    assert done("append", topic, "v", "--id", "a", "--create", url=url) == "0\n"
+    again = run("append", topic, "v", "--id", "a", url=url)
+    assert (again.returncode, again.stdout) == (exits.DONE, b"0\n")
+    assert b"stored before" in again.stderr
+    refused("append", topic, "other", "--id", "a", url=url)
+    assert done("read", topic, url=url) == "v\n"
+
+
+def test_every_line_of_stdin_is_a_record(url: str, topic: str) -> None:
+    said = done("append", topic, "--create", url=url, given=b"a\n\n b\xff\r\nlast")
+    assert said == "4 lines stored at offsets 0 to 3\n"
+    assert run("read", topic, url=url).stdout == b"a\n\n b\xff\r\nlast\n"
+
+
+def test_empty_stdin_stores_nothing(url: str, topic: str) -> None:
+    assert done("append", topic, "--create", url=url) == "0 lines stored\n"
+
+
+def test_key_stands_on_every_record(url: str, topic: str) -> None:
+    done("append", topic, "--create", "--key", "k", url=url, given=b"a\nb\n")
+    assert [record["key"] for record in json_lines(done("read", topic, "--json", url=url))] == ["k", "k"]
+
+
+def test_summary_as_json(url: str, topic: str) -> None:
+    said = json_lines(done("append", topic, "--create", "--json", url=url, given=b"a\nb\n"))
+    assert said == [
+        {"topic": topic, "partition": 0, "records": 2, "duplicates": 0, "skipped": 0, "first": 0, "next": 2}
+    ]
+
+
+def test_json_lines_make_a_json_stream_and_leave_out_blank_lines(url: str, topic: str) -> None:
+    done("append", topic, "--create", "--json-lines", url=url, given=b'{"a": 1}\n\n[1, 2]\n')
+    assert done("read", topic, url=url) == '{"a": 1}\n[1, 2]\n'
+    (row,) = json_lines(done("streams", "--prefix", topic, "--json", url=url))
+    assert row["content_type"] == "application/json"
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_line_that_is_no_json_is_refused_with_its_number(url: str, topic: str, named: bool) -> None:
+    name = ["--producer", "p"] if named else []
+    message = refused("append", topic, "--create", "--json-lines", *name, url=url, given=b'{"a": 1}\n{"a":\n')
+    assert "line 2 is not JSON" in message
+    refused("append", topic, "{", "--json-lines", url=url)
+
+
+@pytest.mark.parametrize("name", [[], ["--producer", "p"]])
+def test_line_that_is_too_long_is_refused_with_its_number(url: str, topic: str, name: list[str]) -> None:
+    given = b"short\n" + b"x" * (limits.BATCH_BYTES_MAX + 1)
+    assert "line 2 has" in refused("append", topic, "--create", *name, url=url, given=given)
+
+
+def test_missing_stream_and_partition_are_refused_with_a_hint(url: str, topic: str) -> None:
+    assert "--create" in refused("append", topic, "v", url=url)
+    assert "--create" in refused("append", topic, url=url, given=b"a\n")
+    assert "--create" in refused("append", topic, "--producer", "p", url=url, given=b"a\n")
+    done("append", topic, "v", "--create", url=url)
+    assert "partition 1" in refused("append", topic, "v", "--partition", "1", url=url)
+
+
+def test_missing_file_is_a_usage_error(url: str, topic: str) -> None:
+    message = refused("append", topic, "--create", "--file", "no-such-file", url=url, code=exits.USAGE)
+    assert "cannot read no-such-file" in message
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["t", "v", "--file", "f"],
+        ["t", "--id", "a"],
+        ["t", "v", "--producer", "p"],
+        ["t", "--resume"],
+        ["t", "v", "--partition", "-1"],
+        ["t", "v", "--id", ""],
+        ["t", "v", "--id", "a\nb"],
+        ["t", "--producer", "a\x00"],
+        [],
+    ],
+)
+def test_arguments_that_contradict_each_other_are_a_usage_error(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, ["append", *arguments]).exit_code == exits.USAGE
+
+
+# --- read ------------------------------------------------------------------------------------------------------
+
+
+def test_read_begins_and_ends_where_it_is_told(url: str, topic: str) -> None:
+    done("append", topic, "--create", url=url, given=b"0\n1\n2\n3\n")
+    assert done("read", topic, "--from", "2", url=url) == "2\n3\n"
+    assert done("read", topic, "--from", "start", "--count", "3", url=url) == "0\n1\n2\n"
+    assert done("read", topic, "--from", "end", url=url) == ""
+    assert done("read", topic, "--from", "1", "-n", "1", url=url) == "1\n"
+    assert run("read", topic, "--from", "sometime", url=url).returncode == exits.USAGE
+
+
+def test_record_as_json_says_everything(url: str, topic: str) -> None:
+    done("append", topic, "--create", "--key", "k", url=url, given=b"text\n\xff\n")
+    text, binary = json_lines(done("read", topic, "--json", url=url))
+    assert text["time"].endswith("Z")
+    assert text | {"time": ""} == {"offset": 0, "time": "", "key": "k", "headers": [], "value": "text"}
+    assert (binary["offset"], binary["base64"]) == (1, "/w==")
+
+
+def test_follower_sees_what_is_written_later(url: str, topic: str) -> None:
+    done("append", topic, "before", "--create", url=url)
+    with begun("read", topic, "--follow", "--count", "3", url=url) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == b"before\n"
+        done("append", topic, "after", url=url)
+        assert follower.stdout.readline() == b"after\n"
+        done("append", topic, "last", url=url)
+        assert follower.communicate(timeout=60) == (b"last\n", b"")
+    assert follower.returncode == exits.DONE
+
+
+def test_follower_ends_quietly_when_interrupted(url: str, topic: str) -> None:
+    done("append", topic, "v", "--create", url=url)
+    with begun("read", topic, "--follow", url=url) as follower:
+        assert follower.stdout is not None
+        follower.stdout.readline()
+        follower.send_signal(signal.SIGINT)
+        assert follower.communicate(timeout=60) == (b"", b"")
+    assert follower.returncode == exits.DONE
+
+
+def test_reader_ends_quietly_when_nobody_listens_any_more(url: str, topic: str) -> None:
+    done("append", topic, "--create", url=url, given=b"y\n" * 200_000)
+    with begun("read", topic, url=url) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        reader.stdout.close()
+        assert reader.stderr is not None
+        assert reader.stderr.read() == b""
+    assert reader.returncode == exits.DONE
+
+
+def test_offset_that_was_trimmed_is_refused_with_the_floor(url: str, topic: str) -> None:
+    done("append", topic, "--create", url=url, given=b"0\n1\n2\n")
+    body = b'{"partition": 0, "floor": 2, "force": false}'
+    request = urllib.request.Request(f"{url}/v1/topics/{topic}/trim", body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request).close()
+    assert "begins at 2" in refused("read", topic, "--from", "0", url=url)
+    assert done("read", topic, url=url) == "2\n"
+
+
+def test_missing_stream_cannot_be_read(url: str, topic: str) -> None:
+    assert topic in refused("read", topic, url=url)
+
+
+# --- listings --------------------------------------------------------------------------------------------------
+
+
+def test_streams_are_listed_in_pages_as_table_and_as_json(url: str, topic: str) -> None:
+    for number in range(3):
+        done("append", f"{topic}-{number}", "v", "--create", url=url)
+    rows = json_lines(done("streams", "--prefix", topic, "--json", url=url))
+    assert [row["topic"] for row in rows] == [f"{topic}-{number}" for number in range(3)]
+    assert rows[0]["tail"] == 1
+    table = done("streams", "--prefix", topic, url=url)
+    assert all(row["topic"] in table for row in rows)
+    page = run("streams", "--prefix", topic, "--limit", "2", "--json", url=url)
+    assert len(page.stdout.splitlines()) == 2
+    assert b"--after" in page.stderr
+    rest = json_lines(done("streams", "--prefix", topic, "--after", f"{topic}-1", "--json", url=url))
+    assert [row["topic"] for row in rest] == [f"{topic}-2"]
+
+
+def test_empty_listings_say_so_and_are_empty_as_json(url: str, topic: str) -> None:
+    assert b"no streams" in run("streams", "--prefix", topic, url=url).stderr
+    assert done("streams", "--prefix", topic, "--json", url=url) == ""
+    done("append", topic, "--create", url=url)
+    assert b"no producers" in run("producers", topic, url=url).stderr
+    assert b"no cursors" in run("cursors", "--prefix", topic, url=url).stderr
+
+
+def test_producers_show_how_far_an_import_has_come(url: str, topic: str) -> None:
+    done("append", topic, "--create", "--producer", "imp", url=url, given=b"a\nb\nc\n")
+    (row,) = json_lines(done("producers", topic, "--json", url=url))
+    assert (row["name"], row["scope"], row["last_sequence"], row["first"], row["next"]) == ("imp", "http", 2, 0, 3)
+    assert "imp" in done("producers", topic, url=url)
+    refused("producers", f"{topic}-missing", url=url)
+
+
+def test_cursors_are_listed(url: str, topic: str) -> None:
+    done("append", topic, "--create", url=url, given=b"a\nb\n")
+    body = b'{"frontier": 1, "metadata": "", "pinned": true}'
+    request = urllib.request.Request(f"{url}/v1/cursors/{topic}-c/{topic}", body, method="PUT")
+    urllib.request.urlopen(request).close()
+    (row,) = json_lines(done("cursors", "--prefix", topic, "--json", url=url))
+    assert (row["topic"], row["frontier"], row["pinned"]) == (topic, 1, True)
+    assert "pinned" in done("cursors", "--prefix", topic, url=url)
+
+
+def test_receipt_says_what_became_of_an_id(url: str, topic: str) -> None:
+    done("append", topic, "v", "--id", "an id/ä", "--create", url=url)
+    (receipt,) = json_lines(done("receipts", topic, "an id/ä", "--json", url=url))
+    assert (receipt["topic"], receipt["first"], receipt["next"], receipt["removed"]) == (topic, 0, 1, False)
+    assert "stored" in done("receipts", topic, "an id/ä", url=url)
+    refused("receipts", topic, "unknown", url=url)
+
+
+# --- verify ----------------------------------------------------------------------------------------------------
+
+
+def test_live_log_is_verified(url: str, topic: str) -> None:
+    done("append", topic, "--create", "--producer", "p", url=url, given=b"a\nb\n")
+    assert "sound" in done("verify", url, url=url)
+    (report,) = json_lines(done("verify", url, "--json", url=url))
+    assert report["damages"] == []
+    assert report["records"] >= 2
+    assert report["producers"] >= 1
+
+
+def test_log_that_is_being_written_is_sound_all_the_while(url: str, topic: str) -> None:
+    done("append", topic, "--create", url=url)
+    with begun("append", topic, url=url) as plain, begun("append", topic, "--producer", "p", url=url) as named:
+        for process in (plain, named):
+            assert process.stdin is not None
+            process.stdin.write(b"".join(b"%d\n" % number for number in range(60_000)))
+            process.stdin.flush()
+        (report,) = json_lines(done("verify", url, "--json", url=url))
+        for process in (plain, named):
+            process.communicate(timeout=60)
+            assert process.returncode == exits.DONE
+    assert report["damages"] == []
+    (report,) = json_lines(done("verify", url, "--json", url=url))
+    assert report["damages"] == []
+
+
+@pytest.fixture
+def damaging(url: str) -> Iterator[str]:
+    """A server in between that changes one byte of every record batch that comes through."""
+
+    class Between(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def do_GET(self) -> None:
+            accepted = {"Accept": self.headers.get("Accept", "*/*")}
+            asked = urllib.request.Request(url + self.path, headers=accepted, method=self.command)
+            with urllib.request.urlopen(asked) as answer:
+                body = answer.read()
+                if "batches" in answer.headers["Content-Type"] and body:
+                    body = body[:-1] + bytes([body[-1] ^ 1])
+                self.send_response(answer.status)
+                for name in ("Content-Type", "Stream-Next-Offset", "Stream-Up-To-Date"):
+                    if answer.headers[name] is not None:
+                        self.send_header(name, answer.headers[name])
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: the test says what it needs."""
+
+    between = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Between)
+    thread = threading.Thread(target=between.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{between.server_address[1]}"
+    between.shutdown()
+    thread.join()
+    between.server_close()
+
+
+def test_damage_on_the_way_is_found_and_ends_with_4(url: str, topic: str, damaging: str) -> None:
+    done("append", topic, "v", "--create", url=url)
+    result = run("verify", damaging)
+    assert result.returncode == exits.DAMAGED
+    assert f"damage: {topic}, partition 0: the batch at offset 0 cannot be read".encode() in result.stdout
+    assert run("read", topic, url=damaging).returncode == exits.UNREACHABLE
+
+
+# --- doctor ----------------------------------------------------------------------------------------------------
+
+
+def test_doctor_knows_the_server_that_has_the_port(server: Server) -> None:
+    checks = json_lines(done("doctor", "--http", server.address, "--json", url=""))[0]["checks"]
+    (port,) = [check for check in checks if check["name"].startswith("port ")]
+    assert port["status"] == "ok"
+    assert port["found"].startswith("oncelog ")
+
+
+# --- no server -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["streams"], ["append", "t", "v"], ["append", "t"], ["read", "t"], ["receipts", "t", "i"], ["cursors"]],
+)
+def test_server_that_is_not_there_ends_with_3(arguments: list[str]) -> None:
+    message = refused(*arguments, url="http://127.0.0.1:1", code=exits.UNREACHABLE)
+    assert "cannot reach http://127.0.0.1:1" in message
+
+
+def test_verify_of_a_server_that_is_not_there_ends_with_3() -> None:
+    assert run("verify", "http://127.0.0.1:1").returncode == exits.UNREACHABLE
+
+
+def test_address_that_is_none_is_a_usage_error() -> None:
+    assert run("streams", "--url", "nowhere").returncode == exits.USAGE

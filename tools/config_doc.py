@@ -1,0 +1,84 @@
+"""Write docs/config.md from src/oncelog/servers/settings.py: each setting with its default, its range and its meaning.
+
+The structs say it once, this copies it. `tests/cli/test_config.py` fails when the page is stale.
+"""
+
+from pathlib import Path
+
+from oncelog.servers.settings import SETTINGS, ServerSettings, Setting, declared, spelled
+from tools.limits_doc import spell
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "config.md"
+COMMAND = "make docs"
+
+HEADER = f"""\
+# Settings
+
+Everything that a server can be told. Written by `{COMMAND}` from `src/oncelog/servers/settings.py`.
+
+`oncelog serve --config FILE.toml` reads a TOML file; without one the defaults hold. The command line is stronger than
+the file: `--data`, `--in-memory` and `--http` have flags of their own, and `--set KEY=VALUE` takes every key of this
+page, as in `--set http.idle_ms=60000`. One of `data` and `in_memory` must be given. An unknown key, another type or a
+value out of range is refused at the start, with the file, the key, the value and what is allowed.
+
+Names end in their unit: `_ms` are milliseconds, `_bytes` bytes, a rate is bytes per second. Bounds that cannot be set
+are in [limits.md](limits.md).
+"""
+
+TITLES = {"": "The log", "http": "`[http]`", "storage": "`[storage]`"}
+
+TYPES = {bool: "true or false", int: "whole number", str: "address", Path: "path"}
+
+
+def range_of(setting: Setting) -> str:
+    if setting.kind is int:
+        least, most = setting.meta.ge, setting.meta.le
+        bounds = f"{spell(setting.key.upper(), least)} to {spell(setting.key.upper(), most)}"
+        return bounds + (f", a multiple of {setting.meta.multiple_of}" if setting.meta.multiple_of else "")
+    return "HOST:PORT" if setting.kind is str else ""
+
+
+def default_of(setting: Setting) -> str:
+    if setting.default is None:
+        return "none"
+    if setting.kind is int:
+        return spell(setting.key.upper(), setting.default)
+    return f"`{spelled(setting.default)}`"
+
+
+def row(setting: Setting) -> str:
+    name = setting.key.rpartition(".")[2]
+    meaning = str(setting.meta.description)
+    return f"| `{name}` | {TYPES[setting.kind]} | {default_of(setting)} | {range_of(setting)} | {meaning} |"
+
+
+def example() -> str:
+    """A file that says every default, so that a copy of it changes nothing but where the data is."""
+    lines = ['data = "/var/lib/oncelog"', "# in_memory = true"]
+    table = ""
+    for setting in declared(ServerSettings):
+        of, _, name = setting.key.rpartition(".")
+        if not of:
+            continue
+        if of != table:
+            lines += ["", f"[{of}]"]
+            table = of
+        value = f"{setting.default:_}" if setting.kind is int else spelled(setting.default)
+        lines.append(f"{name} = {value}")
+    return "\n".join(lines) + "\n"
+
+
+def render() -> str:
+    """The whole page."""
+    page = HEADER
+    for table, title in TITLES.items():
+        rows = [row(setting) for key, setting in SETTINGS.items() if key.rpartition(".")[0] == table]
+        page += f"\n## {title}\n\n| key | type | default | range | meaning |\n|---|---|---|---|---|\n"
+        page += "\n".join(rows) + "\n"
+    return page + f"\n## A whole file\n\nEvery default, written out.\n\n```toml\n{example()}```\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())
+    print(f"wrote {PAGE.relative_to(ROOT)}")
