@@ -1,0 +1,175 @@
+"""Single requests with retries, over a connection that comes back: what every call but the producer's goes through.
+
+Everything that is sent here may be sent twice: reads change nothing, and writes carry a claim or have the same effect
+again. So an attempt that got no answer, or a 503, is repeated until the time is up. Then the caller learns what is
+known: `Unreachable` if nothing can have happened, `OutcomeUnknown` if it may have.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from oncelog.client.backoff import Backoff
+from oncelog.client.connection import Address, Connection, connect
+from oncelog.client.errors import AnswerUnreadable, ClientError, ConnectionLost, OutcomeUnknown, Unreachable, refusal_of
+from oncelog.client.wire import JSON, Answer, Head, target
+
+Shape = TypeVar("Shape")
+
+BACKOFF_MS: Final = 20
+BACKOFF_MAX_MS: Final = 1_000
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait for what."""
+
+    connect_s: float
+    silence_s: float
+    """For a sign of the server while a request is unanswered."""
+    request_s: float
+    """For one call, all its attempts together."""
+
+
+class Channel:
+    """One connection, made when it is needed and again after it ended. Requests of many callers share it."""
+
+    def __init__(self, address: Address, timeouts: Timeouts) -> None:
+        self._address = address
+        self._timeouts = timeouts
+        self._connection: Connection | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    async def ask(
+        self, request: bytes, *, writes: bool, silence_s: float | None = None, request_s: float | None = None
+    ) -> tuple[Answer, bool]:
+        """The first answer that is not "try again", and whether an attempt before it may have been carried out."""
+        loop = asyncio.get_running_loop()
+        silence_s = self._timeouts.silence_s if silence_s is None else silence_s
+        request_s = self._timeouts.request_s if request_s is None else request_s
+        deadline = loop.time() + request_s
+        backoff = Backoff(BACKOFF_MS, BACKOFF_MAX_MS)
+        maybe_done = False
+        while True:
+            cause: ClientError
+            pause_s = backoff.next_s()
+            try:
+                connection = await self._connected()
+                answer = await connection.request(request, silence_s)
+            except ConnectionLost as error:
+                maybe_done = maybe_done or error.sent
+                cause = error
+            else:
+                if answer.status < 400 or not (refusal := refusal_of(answer)).retryable:
+                    return answer, maybe_done
+                cause = refusal
+                pause_s = max(pause_s, refusal.retry_after_s)
+            if loop.time() + pause_s > deadline:
+                break
+            await asyncio.sleep(pause_s)
+        if maybe_done and writes:
+            raise OutcomeUnknown(f"no answer within {request_s:g} s; it may have been done: {cause}") from cause
+        if isinstance(cause, ConnectionLost):
+            raise Unreachable(f"no answer within {request_s:g} s: {cause}") from cause
+        raise cause
+
+    def reset(self) -> None:
+        """Drops the connection; the next call makes another. For a reader that no longer waits for its answer."""
+        if self._connection is not None:
+            self._connection.abort("the caller stopped waiting")
+
+    async def close(self) -> None:
+        """Ends the connection. Calls that wait are told; later ones are refused."""
+        self._closed = True
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _connected(self) -> Connection:
+        if self._closed:
+            raise Unreachable("the client is closed")
+        async with self._connecting:
+            if self._connection is None or not self._connection.open:
+                self._connection = await connect(self._address, self._timeouts.connect_s)
+            return self._connection
+
+
+class Caller:
+    """Where the server is, what goes with every request, and the channel for short calls."""
+
+    def __init__(self, address: Address, headers: Mapping[str, str], timeouts: Timeouts) -> None:
+        self.address = address
+        self.timeouts = timeouts
+        self._headers = dict(headers)
+        self._channel = self.channel()
+
+    def channel(self) -> Channel:
+        """A connection of its own: for reads that take long, so that nothing waits behind them."""
+        return Channel(self.address, self.timeouts)
+
+    def head(self, method: str, to: str, headers: Mapping[str, str | int] | None = None) -> Head:
+        """The beginning of a request to this server."""
+        return Head(method, to, self.address.host_header, {**self._headers, **(headers or {})})
+
+    async def answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int | None] | None = None,
+        *,
+        headers: Mapping[str, str | int] | None = None,
+        body: bytes | None = None,
+    ) -> tuple[Answer, bool]:
+        """Any answer that is not "try again", refusals included."""
+        head = self.head(method, target(path, query), headers)
+        request = head.bodiless() if body is None else head.request(body)
+        return await self._channel.ask(request, writes=method not in ("GET", "HEAD"))
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int | None] | None = None,
+        *,
+        headers: Mapping[str, str | int] | None = None,
+        body: bytes | None = None,
+    ) -> Answer:
+        """A success; refusals are raised."""
+        answer, _ = await self.answer(method, path, query, headers=headers, body=body)
+        if answer.status >= 400:
+            raise refusal_of(answer)
+        return answer
+
+    async def json(
+        self,
+        shape: type[Shape],
+        method: str,
+        path: str,
+        query: Mapping[str, str | int | None] | None = None,
+        *,
+        body: object = msgspec.UNSET,
+    ) -> Shape:
+        """JSON in, JSON out."""
+        if body is msgspec.UNSET:
+            answer = await self.call(method, path, query)
+        else:
+            answer = await self.call(method, path, query, headers={"Content-Type": JSON}, body=_encode(body))
+        return decoded(answer, shape)
+
+    async def close(self) -> None:
+        """Ends the channel for short calls; others belong to those who made them."""
+        await self._channel.close()
+
+
+def decoded(answer: Answer, shape: type[Shape] | Any) -> Shape:
+    """The body of an answer. Raises AnswerUnreadable."""
+    try:
+        value: Shape = msgspec.json.decode(answer.body, type=shape)
+    except msgspec.DecodeError as error:
+        raise AnswerUnreadable(f"the answer is not what was asked for: {error}") from None
+    return value

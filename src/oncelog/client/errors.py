@@ -1,0 +1,249 @@
+"""What can go wrong for a caller of the client: one family, each class a different thing to do next.
+
+`Refused` and its subclasses are answers: the server looked at the request and said no, with a stable `code` and its
+numbers in `members`. `Unreachable` means that no answer came and nothing can have been written. `OutcomeUnknown` means
+that no answer came and the write may or may not have happened: the third outcome, which only a retry under the same
+claim can settle. `docs/client.md` says what each means for the caller.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from oncelog.client.wire import Answer
+from oncelog.errors import OncelogError
+
+
+class ClientError(OncelogError):
+    """Base of everything that the client raises on purpose."""
+
+
+class ConnectionLost(ClientError):
+    """The connection ended before the answer came. `sent`: the request, or part of it, had left."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+
+
+class AnswerUnreadable(ClientError):
+    """The server answered with something else than the protocol promises."""
+
+
+class Unreachable(ClientError):
+    """No answer in time. Nothing was written: the request changes nothing, or it never left."""
+
+
+class OutcomeUnknown(ClientError):
+    """No answer in time, and the write may have happened. Only the same claim, sent again, can tell."""
+
+
+class BufferFull(ClientError):
+    """The producer holds `max_pending_bytes` already. The record was not taken."""
+
+
+class RecordTooLarge(ClientError):
+    """The record can never be stored. It was not taken; the producer goes on."""
+
+    def __init__(self, received: int, limit: int) -> None:
+        super().__init__(f"a record of {received:,} bytes, at most {limit:,} fit a batch")
+        self.received = received
+        self.limit = limit
+
+
+class ProducerStopped(ClientError):
+    """The producer takes and sends nothing more. `cause` is the first error, None after `close`."""
+
+    def __init__(self, cause: ClientError | None = None) -> None:
+        super().__init__("the producer is closed" if cause is None else f"the producer has stopped: {cause}")
+        self.cause = cause
+
+
+class DeadLettered(ClientError):
+    """The batch was refused, and its records are now in the dead-letter stream. The producer goes on."""
+
+    def __init__(self, cause: ClientError, stream: str) -> None:
+        super().__init__(f"moved to {stream!r}: {cause}")
+        self.cause = cause
+        self.stream = stream
+
+
+# --- answers that say no ---------------------------------------------------------------------------------------
+
+
+class Refused(ClientError):
+    """The server said no. Nothing was written by this request."""
+
+    def __init__(
+        self, status: int, code: str, detail: str, members: Mapping[str, object], *, retry_after_s: float = 0.0
+    ) -> None:
+        hint = members.get("hint")
+        super().__init__(f"{status} {code}: {detail}" + (f" ({hint})" if hint else ""))
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.members = members
+        self.retry_after_s = retry_after_s
+        """What the server asked for; 0 if it did not say."""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later."""
+        told = self.members.get("retryable")
+        return told if isinstance(told, bool) else self.status in RETRYABLE_STATUSES
+
+    def number(self, name: str, default: int = -1) -> int:
+        """A number of the refusal, such as `expected`."""
+        value = self.members.get(name)
+        return value if isinstance(value, int) else default
+
+
+class Malformed(Refused):
+    """400 and its kin: the request itself is wrong."""
+
+
+class Fenced(Refused):
+    """A newer run of this producer or application exists. This one must stop."""
+
+    @property
+    def current(self) -> int:
+        """The epoch, or fence, that holds now."""
+        return self.number("current")
+
+
+class NotFound(Refused):
+    """No such topic, producer, cursor, id, stage."""
+
+
+class OffsetGone(Refused):
+    """The offset was trimmed. The stream begins at `floor` now."""
+
+    @property
+    def floor(self) -> int:
+        """The first offset that is still there."""
+        return self.number("floor")
+
+
+class Conflict(Refused):
+    """409: what is there contradicts the request."""
+
+
+class SequenceGap(Conflict):
+    """Sequences are missing between the server's last and this one."""
+
+    @property
+    def expected(self) -> int:
+        """The sequence that the server would take."""
+        return self.number("expected")
+
+    @property
+    def received(self) -> int:
+        """The sequence that it was sent."""
+        return self.number("received")
+
+
+class SequenceConflict(Conflict):
+    """The sequence was used for other content: two producers share a name, or a source is not deterministic."""
+
+
+class IdConflict(Conflict):
+    """The message id, or commit id, was used for other content."""
+
+
+class StreamClosed(Conflict):
+    """The stream takes no more records."""
+
+
+class ConditionFailed(Refused):
+    """A condition of a commit, or the expected tail of an append, does not hold. Read, decide, try again."""
+
+
+class TooLarge(Refused):
+    """413: over a limit, which `members` name."""
+
+
+class Overloaded(Refused):
+    """503, 507 and the like: nothing was done, the same request may succeed later."""
+
+
+RETRYABLE_STATUSES: Final = frozenset((408, 425, 429, 500, 502, 503, 504, 507))
+"""When the server does not say. All that this client sends may be sent twice: a doubtful status is worth it."""
+
+_BY_CODE: Final[dict[str, type[Refused]]] = {
+    "application_fenced": Fenced,
+    "claim_conflict": IdConflict,
+    "condition_failed": ConditionFailed,
+    "fenced": Fenced,
+    "id_conflict": IdConflict,
+    "no_room": Overloaded,
+    "offset_gone": OffsetGone,
+    "overloaded": Overloaded,
+    "sequence_conflict": SequenceConflict,
+    "sequence_gap": SequenceGap,
+    "stream_closed": StreamClosed,
+    "tail_mismatch": ConditionFailed,
+    "too_large": TooLarge,
+}
+
+_BY_STATUS: Final[dict[int, type[Refused]]] = {
+    400: Malformed,
+    403: Fenced,
+    404: NotFound,
+    409: Conflict,
+    410: OffsetGone,
+    411: Malformed,
+    412: ConditionFailed,
+    413: TooLarge,
+    414: Malformed,
+    415: Malformed,
+    422: Malformed,
+    431: Malformed,
+}
+
+# Numbers that a server may give in headers alone; servers of the durable-streams protocol send no problem document.
+_NUMBERS_IN_HEADERS: Final = (
+    ("x-expected-seq", "expected"),
+    ("producer-expected-seq", "expected"),
+    ("x-received-seq", "received"),
+    ("producer-received-seq", "received"),
+    ("x-current-epoch", "current"),
+    ("producer-epoch", "current"),
+    ("stream-floor", "floor"),
+)
+
+
+def refusal_of(answer: Answer) -> Refused:
+    """The exception for an answer of 400 or above."""
+    members = _members(answer)
+    for header, name in _NUMBERS_IN_HEADERS:
+        number = answer.number(header)
+        if number >= 0:
+            members.setdefault(name, number)
+    code = members.get("code")
+    kind = _BY_CODE.get(code) if isinstance(code, str) else None
+    if kind is None:
+        kind = _BY_STATUS.get(answer.status, Overloaded if answer.status >= 500 else Refused)
+        if answer.status == 409 and "expected" in members and "received" in members:
+            kind = SequenceGap
+        elif answer.status == 409 and "stream-closed" in answer.headers:
+            kind = StreamClosed
+    detail = members.get("detail")
+    return kind(
+        answer.status,
+        code if isinstance(code, str) else f"http_{answer.status}",
+        detail if isinstance(detail, str) else answer.body[:200].decode(errors="replace"),
+        members,
+        retry_after_s=max(0.0, float(answer.number("retry-after"))),
+    )
+
+
+def _members(answer: Answer) -> dict[str, object]:
+    """The problem document, if the answer has one."""
+    if "json" not in answer.headers.get("content-type", ""):
+        return {}
+    try:
+        members = msgspec.json.decode(answer.body)
+    except msgspec.DecodeError:
+        return {}
+    return members if isinstance(members, dict) else {}

@@ -1,0 +1,166 @@
+"""Reading a stream from an offset on: to its end, or for ever as records come.
+
+The reader asks for raw batches, so that keys, headers, timestamps and offsets arrive with the values. Its place is
+`offset`: the offset behind the last record that it handed out. A lost connection is made again and reading goes on
+there, so each record is handed out once per reader. What survives the process is a cursor: `save` moves it, and
+a reader that is given its name begins there.
+"""
+
+import asyncio
+from typing import Final, Literal
+
+from oncelog.client.admin import Admin
+from oncelog.client.calls import Caller, Channel
+from oncelog.client.errors import AnswerUnreadable, OffsetGone, refusal_of
+from oncelog.client.packing import Record, records_of
+from oncelog.client.wire import BATCHES, Answer, target, topic_path
+
+START: Final = -1
+"""The first record that is there."""
+
+NOW: Final = -2
+"""The end: only records that come later."""
+
+LONG_POLL_S: Final = 90.0
+"""The server answers a long-poll after 30 seconds unless it is told otherwise; silence beyond this is a dead peer."""
+
+OnGone = Literal["raise", "skip"]
+
+
+class AsyncReader:
+    """Records of one partition, in order. `async for record in reader`, or `read` for a list at a time."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        topic: str,
+        *,
+        offset: int = START,
+        partition: int = 0,
+        live: bool = True,
+        cursor: str | None = None,
+        on_gone: OnGone = "raise",
+    ) -> None:
+        if offset < NOW:
+            raise ValueError("an offset is START, NOW or counts from 0")
+        self.topic = topic
+        self.partition = partition
+        self.live = live
+        """Whether to wait for records at the end; otherwise the end ends the iteration."""
+        self.offset = offset
+        """Of the next record to hand out; START or NOW until the first answer."""
+        self.up_to_date = False
+        """The last answer reached the end."""
+        self.closed = False
+        """It did, and nothing can follow."""
+        self._caller = caller
+        self._channel: Channel = caller.channel()
+        self._path = f"/v1/stream/{topic_path(topic)}"
+        self._cursor = cursor
+        self._cursor_known = cursor is None
+        self._on_gone = on_gone
+        self._next_offset = offset
+        self._poll_cursor = ""
+        self._records: list[Record] = []
+        self._at = 0
+
+    async def read(self, *, wait: bool | None = None) -> list[Record]:
+        """The next records; an empty list at the end. `wait`, if not told as `live` says, for at least one."""
+        if self._at < len(self._records):
+            records = self._records[self._at :]
+        else:
+            records = await self._fetch(self.live if wait is None else wait)
+        self._records, self._at = [], 0
+        self.offset = self._next_offset
+        return records
+
+    def __aiter__(self) -> "AsyncReader":
+        return self
+
+    async def __anext__(self) -> Record:
+        if self._at >= len(self._records):
+            self._records, self._at = await self._fetch(self.live), 0
+            if not self._records:
+                self.offset = self._next_offset
+                raise StopAsyncIteration
+        record = self._records[self._at]
+        self._at += 1
+        # Behind the last one come holes, if anything, and they are read too.
+        self.offset = record.offset + 1 if self._at < len(self._records) else self._next_offset
+        return record
+
+    async def save(self, *, offset: int | None = None, metadata: str = "", pinned: bool = False) -> None:
+        """Moves the cursor to `offset`; if it is not given, everything handed out so far counts as processed."""
+        if self._cursor is None:
+            raise ValueError("this reader has no cursor")
+        offset = self.offset if offset is None else offset
+        if offset < 0:
+            return  # nothing was read yet
+        await Admin(self._caller).move_cursor(
+            self._cursor, self.topic, offset, partition=self.partition, metadata=metadata, pinned=pinned
+        )
+
+    async def close(self) -> None:
+        """Ends the reader's connection."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> "AsyncReader":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _fetch(self, wait: bool) -> list[Record]:
+        """Records from `_next_offset` on, which moves behind them; empty only at the end."""
+        if not self._cursor_known:
+            assert self._cursor is not None
+            found = await Admin(self._caller).cursor(self._cursor, self.topic, partition=self.partition)
+            self._cursor_known = True
+            if found is not None:
+                self._next_offset = self.offset = found.frontier
+        if self._next_offset == NOW:
+            # The end is named before it is waited at: a retry of a wait must not skip what came meanwhile.
+            self._advance(await self._ask(wait=False))
+        while not self.closed:
+            answer = await self._ask(wait=wait and self.up_to_date)
+            first = max(0, self._next_offset)
+            self._advance(answer)
+            if answer.body and (records := records_of(answer.body, first)):
+                return records
+            if self.up_to_date and not wait:
+                break
+        return []
+
+    async def _ask(self, *, wait: bool) -> Answer:
+        while True:
+            spelled = {START: "-1", NOW: "now"}.get(self._next_offset) or f"{self._next_offset:016d}"
+            query: dict[str, str | int | None] = {"partition": self.partition, "offset": spelled}
+            if wait:
+                query |= {"live": "long-poll", "cursor": self._poll_cursor or None}
+            request = self._caller.head("GET", target(self._path, query), {"Accept": BATCHES}).bodiless()
+            timeouts = self._caller.timeouts
+            silence_s = LONG_POLL_S if wait else timeouts.silence_s
+            request_s = timeouts.request_s + LONG_POLL_S if wait else timeouts.request_s
+            try:
+                answer, _ = await self._channel.ask(request, writes=False, silence_s=silence_s, request_s=request_s)
+            except asyncio.CancelledError:
+                # The next request would wait behind the answer that nobody wants any more.
+                self._channel.reset()
+                raise
+            if answer.status < 400:
+                return answer
+            refusal = refusal_of(answer)
+            if not isinstance(refusal, OffsetGone) or self._on_gone == "raise" or refusal.floor <= self._next_offset:
+                raise refusal
+            self._next_offset = refusal.floor
+
+    def _advance(self, answer: Answer) -> None:
+        next_offset = answer.number("stream-next-offset")
+        if next_offset < 0 or (answer.body and answer.headers.get("content-type") != BATCHES):
+            raise AnswerUnreadable("the server does not answer with record batches: is it oncelog?")
+        self._next_offset = next_offset
+        self._poll_cursor = answer.headers.get("stream-cursor", "")
+        self.up_to_date = answer.flag("stream-up-to-date")
+        self.closed = self.up_to_date and answer.flag("stream-closed")

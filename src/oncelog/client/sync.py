@@ -1,0 +1,364 @@
+"""The same client for code without an event loop: every call runs in one background thread and is waited for.
+
+Nothing is implemented twice. `blocking` turns a method of the asynchronous class into one that waits, signature and
+docstring included. Only the producer's `append` is its own: it encodes in the caller's thread, counts bytes under a
+lock, and wakes the event loop once for many records instead of once for each.
+
+Callbacks of a producer are called in the background thread; calling back into the client from there would wait for
+itself and is refused.
+"""
+
+import asyncio
+import concurrent.futures
+import functools
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
+
+from oncelog.client.client import URL_DEFAULT, AsyncClient
+from oncelog.client.errors import BufferFull, ClientError, ProducerStopped
+from oncelog.client.options import ProducerOptions, ProducerSettings
+from oncelog.client.packing import HeadersGiven, Item, Record, cost
+from oncelog.client.producer import AsyncIdempotentProducer
+from oncelog.client.reader import START, AsyncReader, OnGone
+from oncelog.client.stream import AsyncStream
+from oncelog.client.wire import JSON
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+class LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="oncelog-client", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Runs it there and waits. An interrupt of the waiting thread cancels it."""
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("a callback runs in the client's own thread and cannot wait for the client")
+        if not self._thread.is_alive():
+            coroutine.close()
+            raise ClientError("the client is closed")
+        future: concurrent.futures.Future[Result] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Calls it there, soon."""
+        self._loop.call_soon_threadsafe(function)
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Blocking(Protocol):
+    """What `blocking` needs of its class: the thread, and the asynchronous object that does the work."""
+
+    _thread: LoopThread
+    _inner: Any
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Any, P], Result]:
+    """The method of the asynchronous object as one that waits."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return self._thread.run(method(self._inner, *args, **kwargs))
+
+    return call
+
+
+class Stream:
+    """`AsyncStream`, waiting."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncStream) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    @property
+    def topic(self) -> str:
+        """The stream's name."""
+        return self._inner.topic
+
+    create = blocking(AsyncStream.create)
+    append = blocking(AsyncStream.append)
+    close = blocking(AsyncStream.close)
+    head = blocking(AsyncStream.head)
+    delete = blocking(AsyncStream.delete)
+
+
+class Reader:
+    """`AsyncReader`, waiting. `for record in reader`, or `read` for a list at a time."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncReader) -> None:
+        self._thread = thread
+        self._inner = inner
+        self._records: list[Record] = []
+        self._offset = inner.offset
+
+    @property
+    def offset(self) -> int:
+        """Of the next record to hand out; START or NOW until the first answer."""
+        return self._offset
+
+    @property
+    def closed(self) -> bool:
+        """The end was reached, and nothing can follow."""
+        return self._inner.closed
+
+    @property
+    def up_to_date(self) -> bool:
+        """The last answer reached the end."""
+        return self._inner.up_to_date
+
+    def read(self, *, wait: bool | None = None) -> list[Record]:
+        """The next records; an empty list at the end. `wait`, if not told as `live` says, for at least one."""
+        records = self._records[::-1] or self._thread.run(self._inner.read(wait=wait))
+        self._records = []
+        self._offset = self._inner.offset
+        return records
+
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        if not self._records:
+            # Reversed, so that each record leaves at the cheap end; the thread is crossed once per answer.
+            self._records = self.read()[::-1]
+            if not self._records:
+                raise StopIteration
+        record = self._records.pop()
+        self._offset = record.offset + 1 if self._records else self._inner.offset
+        return record
+
+    def save(self, *, metadata: str = "", pinned: bool = False) -> None:
+        """Moves the cursor to `offset`: everything handed out so far counts as processed."""
+        self._thread.run(self._inner.save(offset=self._offset, metadata=metadata, pinned=pinned))
+
+    close = blocking(AsyncReader.close)
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class IdempotentProducer:
+    """`AsyncIdempotentProducer` for threads. `append` may be called from several; their order is then theirs to see to.
+
+    Options are those of `ProducerSettings`; callbacks are called in the client's thread.
+    """
+
+    def __init__(self, stream: Stream, **options: Unpack[ProducerOptions]) -> None:
+        self._thread = stream._thread
+        self._bytes_max = ProducerSettings(**options).max_pending_bytes
+        # The id is settled here, so that the warning about a guess names the caller's line.
+        options["producer_id"] = ProducerSettings(**options).name()
+        self._inner = self._thread.run(_make(stream._inner, options))
+        self._inner.on_freed = self._on_freed
+        self._lock = threading.Condition()
+        self._staged: list[tuple[Item, int, int]] = []
+        self._held_bytes = 0
+        self._moving = False
+        self._closed = False
+
+    @property
+    def producer_id(self) -> str:
+        """Under which the server knows it."""
+        return self._inner.producer_id
+
+    @property
+    def pending_count(self) -> int:
+        """Records taken and not settled."""
+        return len(self._staged) + self._inner.pending_count
+
+    @property
+    def in_flight_count(self) -> int:
+        """Batches that have a number and no outcome yet."""
+        return self._inner.in_flight_count
+
+    def append(
+        self,
+        data: object,
+        *,
+        key: str | bytes | None = None,
+        headers: HeadersGiven | None = None,
+        timestamp_ms: int | None = None,
+        message_id: str | None = None,
+        partition: int = 0,
+        block: bool = True,
+    ) -> None:
+        """Takes a record; it is sent in the background. At `max_pending_bytes` it waits, or raises `BufferFull`."""
+        item = self._inner.packer.item(data, key, headers, timestamp_ms, message_id)
+        if partition < 0:
+            raise ValueError("partitions count from 0")
+        size = cost(item)
+        with self._lock:
+            self._check_running()
+            while self._held_bytes > 0 and self._held_bytes + size > self._bytes_max:
+                if not block:
+                    raise BufferFull(f"{self._held_bytes:,} bytes are pending, at most {self._bytes_max:,}")
+                self._lock.wait()
+                self._check_running()
+            self._held_bytes += size
+            self._staged.append((item, size, partition))
+            if not self._moving:
+                self._moving = True
+                self._thread.call(self._move)
+
+    def close(self) -> None:
+        """Flushes and ends. Raises the first error unless a call has raised it before."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._lock.notify_all()
+        self._thread.run(self._inner.close())
+
+    flush = blocking(AsyncIdempotentProducer.flush)
+    resume = blocking(AsyncIdempotentProducer.resume)
+    last_sequence = blocking(AsyncIdempotentProducer.last_sequence)
+
+    def __enter__(self) -> "IdempotentProducer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except ClientError:
+            if error is None:
+                raise
+
+    def _check_running(self) -> None:
+        if self._inner.error is not None:
+            self._inner.error_told = True
+            raise ProducerStopped(self._inner.error)
+        if self._closed:
+            raise ProducerStopped
+
+    # In the client's thread.
+
+    def _move(self) -> None:
+        with self._lock:
+            staged, self._staged = self._staged, []
+            self._moving = False
+        self._inner.put_all(staged)
+
+    def _on_freed(self, size: int) -> None:
+        with self._lock:
+            self._held_bytes -= size
+            self._lock.notify_all()
+
+
+async def _make(stream: AsyncStream, options: ProducerOptions) -> AsyncIdempotentProducer:
+    return AsyncIdempotentProducer(stream, **options)
+
+
+class Client:
+    """`AsyncClient`, waiting. Use it as `with`, or call `close`: it has a thread."""
+
+    def __init__(
+        self,
+        url: str = URL_DEFAULT,
+        *,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        connect_timeout_ms: float = 5_000,
+        answer_timeout_ms: float = 30_000,
+        request_timeout_ms: float = 60_000,
+    ) -> None:
+        self._inner = AsyncClient(
+            url,
+            headers=headers,
+            tls=tls,
+            connect_timeout_ms=connect_timeout_ms,
+            answer_timeout_ms=answer_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+        )
+        self._thread = LoopThread()
+        self._closed = False
+
+    def stream(self, topic: str, content_type: str = JSON) -> Stream:
+        """A handle for one stream. The content type is that of its records; a JSON stream takes any JSON value."""
+        return Stream(self._thread, self._inner.stream(topic, content_type))
+
+    def producer(self, topic: str, content_type: str = JSON, **options: Unpack[ProducerOptions]) -> IdempotentProducer:
+        """A producer for one stream; see `ProducerSettings` for the options."""
+        return IdempotentProducer(self.stream(topic, content_type), **options)
+
+    def reader(
+        self,
+        topic: str,
+        *,
+        offset: int = START,
+        partition: int = 0,
+        live: bool = True,
+        cursor: str | None = None,
+        on_gone: OnGone = "raise",
+    ) -> Reader:
+        """A reader of one partition; with a cursor it begins where the cursor stands, if there is one."""
+        inner = self._inner.reader(
+            topic, offset=offset, partition=partition, live=live, cursor=cursor, on_gone=on_gone
+        )  # fmt: skip
+        return Reader(self._thread, inner)
+
+    append = blocking(AsyncClient.append)
+    create_topic = blocking(AsyncClient.create_topic)
+    topic = blocking(AsyncClient.topic)
+    grow_topic = blocking(AsyncClient.grow_topic)
+    configure_topic = blocking(AsyncClient.configure_topic)
+    delete_topic = blocking(AsyncClient.delete_topic)
+    trim = blocking(AsyncClient.trim)
+    delete_records = blocking(AsyncClient.delete_records)
+    streams = blocking(AsyncClient.streams)
+    cut = blocking(AsyncClient.cut)
+    receipt = blocking(AsyncClient.receipt)
+    producer_info = blocking(AsyncClient.producer_info)
+    commit_producer_info = blocking(AsyncClient.commit_producer_info)
+    producers = blocking(AsyncClient.producers)
+    cursors = blocking(AsyncClient.cursors)
+    cursor = blocking(AsyncClient.cursor)
+    move_cursor = blocking(AsyncClient.move_cursor)
+    delete_cursor = blocking(AsyncClient.delete_cursor)
+    commit = blocking(AsyncClient.commit)
+    open_application = blocking(AsyncClient.open_application)
+    application = blocking(AsyncClient.application)
+    open_stage = blocking(AsyncClient.open_stage)
+    append_stage = blocking(AsyncClient.append_stage)
+    stage_records = blocking(AsyncClient.stage_records)
+    drop_stages = blocking(AsyncClient.drop_stages)
+    publish = blocking(AsyncClient.publish)
+    health = blocking(AsyncClient.health)
+    metrics = blocking(AsyncClient.metrics)
+    openapi = blocking(AsyncClient.openapi)
+
+    def close(self) -> None:
+        """Ends the connection and the thread. Close producers and readers first."""
+        if not self._closed:
+            self._closed = True
+            self._thread.run(self._inner.close())
+            self._thread.stop()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,168 @@
+"""Records to bodies and back: what a caller may hand in, which form it takes, what is refused before it is taken."""
+
+import msgspec
+import pytest
+
+from oncelog.client.errors import AnswerUnreadable, RecordTooLarge
+from oncelog.client.packing import RECORD_BYTES_MAX, Form, Packer, ProducerRecord, Record, cost, is_json, records_of
+from oncelog.core import batch as codec
+
+JSON = Packer("application/json")
+TEXT = Packer("text/plain")
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        ({"a": 1}, b'{"a":1}'),
+        ([1, 2], b"[1,2]"),
+        ("x", b'"x"'),
+        (None, b"null"),
+        (7, b"7"),
+        (b' {"a" : 1}', b' {"a" : 1}'),
+    ],
+)
+def test_a_json_stream_takes_any_value_and_bytes_as_they_are(data: object, value: bytes) -> None:
+    assert JSON.item(data) == value
+
+
+@pytest.mark.parametrize("data", [b"", b"1,2", b"{", b'"\xff"', b"nul"])
+def test_bytes_that_are_not_one_json_value_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not one JSON value"):
+        JSON.item(data)
+
+
+def test_a_list_stays_one_record() -> None:
+    item = JSON.item([1, 2])
+    assert JSON.body(JSON.form(item), [item]) == b"[[1,2]]"
+
+
+def test_many_json_records_are_one_array() -> None:
+    items = [JSON.item(n) for n in range(3)]
+    assert (JSON.form(items[0]), JSON.alone(items[0])) == (Form.ARRAY, False)
+    assert JSON.body(Form.ARRAY, items) == b"[0,1,2]"
+
+
+@pytest.mark.parametrize(("data", "value"), [("ä", "ä".encode()), (b"x", b"x"), (bytearray(b"y"), b"y")])
+def test_other_streams_take_text_and_bytes_one_request_each(data: object, value: bytes) -> None:
+    item = TEXT.item(data)
+    assert item == value
+    assert (TEXT.form(item), TEXT.alone(item), TEXT.content_type(Form.VALUE)) == (Form.VALUE, True, "text/plain")
+    assert TEXT.body(Form.VALUE, [item]) == value
+
+
+def test_other_streams_take_nothing_else() -> None:
+    with pytest.raises(TypeError, match="dict"):
+        TEXT.item({})
+
+
+@pytest.mark.parametrize("data", [b"", "", None])
+def test_a_record_without_content_travels_in_a_raw_batch(data: object) -> None:
+    item = TEXT.item(data)
+    assert TEXT.form(item) is Form.RAW
+    (record,) = codec.decode(TEXT.body(Form.RAW, [item]))
+    assert (record[3] or b"") == b""
+
+
+def test_a_key_headers_or_a_time_make_a_raw_batch() -> None:
+    for given in ({"key": "k"}, {"headers": {"h": "v"}}, {"timestamp_ms": 5}):
+        item = JSON.item(1, **given)
+        assert (JSON.form(item), JSON.alone(item)) == (Form.RAW, False)
+    items = [
+        JSON.item(1, "k", {"h": "v", "n": None}, 5),
+        JSON.item(2, b"\x00", [("h", b"1"), ("h", b"2")], 7),
+    ]
+    records = codec.decode(JSON.body(Form.RAW, items))
+    assert records == [
+        (0, 5, b"k", b"1", (("h", b"v"), ("n", None))),
+        (1, 7, b"\x00", b"2", (("h", b"1"), ("h", b"2"))),
+    ]
+
+
+def test_a_message_id_travels_alone_in_the_form_of_its_stream() -> None:
+    item = JSON.item(1, message_id="m")
+    assert isinstance(item, ProducerRecord)
+    assert (JSON.form(item), JSON.alone(item), JSON.body(Form.ARRAY, [item])) == (Form.ARRAY, True, b"[1]")
+    keyed = JSON.item(1, "k", message_id="m")
+    assert (JSON.form(keyed), JSON.alone(keyed)) == (Form.RAW, True)
+
+
+def test_raw_batches_hold_many_records_of_any_stream() -> None:
+    packer = Packer("text/plain", raw_batches=True)
+    items = [packer.item("a"), packer.item("b")]
+    assert (packer.form(items[0]), packer.alone(items[0])) == (Form.RAW, False)
+    assert packer.content_type(Form.RAW) == "application/vnd.oncelog.batches"
+    assert codec.decode_values(packer.body(Form.RAW, items)) == [b"a", b"b"]
+
+
+def test_a_record_that_cannot_be_stored_is_not_taken() -> None:
+    assert TEXT.item(bytes(RECORD_BYTES_MAX))
+    for given in ({}, {"key": "k"}):
+        with pytest.raises(RecordTooLarge) as caught:
+            TEXT.item(bytes(RECORD_BYTES_MAX + 1), **given)  # type: ignore[arg-type]
+        assert caught.value.limit == RECORD_BYTES_MAX
+    with pytest.raises(RecordTooLarge):
+        TEXT.item(b"", headers={"h": bytes(RECORD_BYTES_MAX)})
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 2**62])
+def test_a_time_out_of_range_is_refused(timestamp_ms: int) -> None:
+    with pytest.raises(ValueError, match="1970"):
+        TEXT.item(b"x", timestamp_ms=timestamp_ms)
+
+
+def test_the_cost_covers_what_the_server_needs_for_a_record() -> None:
+    # A body within max_batch_bytes must fit the server's batch, however small its records are.
+    values: list[bytes] = [b"1"] * 20_000
+    assert len(codec.encode_values(values, 1)) < sum(cost(value) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "json"),
+    [("application/json", True), ("Application/JSON; charset=utf-8", True), ("application/jsonl", False), ("", False)],
+)
+def test_json_is_known_by_its_media_type(content_type: str, json: bool) -> None:
+    assert is_json(content_type) is json
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def stamped(batch: bytes, offset: int) -> bytes:
+    return b"".join(codec.stamp(batch, offset))
+
+
+def test_records_come_with_all_they_have_from_the_offset_on() -> None:
+    body = stamped(codec.encode_values([b"a", b"b", b"c"], 9), 5)
+    body += stamped(codec.encode([(1, 4, b"k", b'{"x":1}', (("h", b"v"),)), (3, 4, None, None, ())]), 10)
+    records = records_of(body, 7)
+    assert records == [
+        Record(7, 9, None, b"c", ()),
+        Record(11, 4, b"k", b'{"x":1}', (("h", b"v"),)),
+        Record(13, 4, None, None, ()),
+    ]
+    assert records[1].json() == {"x": 1}
+    assert records[2].json() is None
+
+
+def test_markers_are_not_records() -> None:
+    body = stamped(codec.encode_marker(1, 0, True, 0, 5), 3) + stamped(codec.encode_one(b"a", 1), 4)
+    assert [record.offset for record in records_of(body, 0)] == [4]
+
+
+@pytest.mark.parametrize("cut", [1, 30, 70])
+def test_a_damaged_answer_is_refused(cut: int) -> None:
+    body = stamped(codec.encode_one(b"abcdefgh", 1), 0)
+    with pytest.raises(AnswerUnreadable):
+        records_of(body[:-cut] if cut < len(body) else body[:1], 0)
+    flipped = bytearray(body)
+    flipped[-2] ^= 1
+    with pytest.raises(AnswerUnreadable, match="damaged"):
+        records_of(bytes(flipped), 0)
+
+
+def test_records_are_values() -> None:
+    record = Record(1, 2, None, b"x", ())
+    with pytest.raises(AttributeError):
+        record.offset = 3  # type: ignore[misc]
+    assert msgspec.structs.replace(record, offset=3).offset == 3
