@@ -69,7 +69,7 @@ sim: setup ## run the engine on a simulated disk that fails, SEEDS=200 seeds
 flips: setup ## flip every byte of a small log, journal and index, and let verify find it
 	ONCELOG_EXHAUSTIVE=1 $(BIN)/python -m pytest -q --timeout 900 tests/storage/test_verify.py
 
-simfull: setup ## crash at every disk call of all workloads of up to three operations (half an hour)
+simfull: setup ## crash at every disk call of all workloads of up to three operations (a quarter of an hour)
 	$(BIN)/python -m tests.crash.sim_loop --full
 
 bench: setup ## measure, BENCH=engine or another one

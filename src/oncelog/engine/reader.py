@@ -18,7 +18,7 @@ from oncelog.storage.index.interface import Index
 from oncelog.storage.index.places import LINK, Place, Places
 from oncelog.storage.journal import Journal
 
-_PLACES_PER_LOOKUP = 64
+_PLACES_PER_LOOKUP = 256
 
 
 class ReadPart(msgspec.Struct, gc=False):
@@ -67,9 +67,12 @@ class Reader:
             return OffsetAhead(stream.stream_id, offset, limit)
         parts: list[ReadPart] = []
         size = 0
+        dense = not stream.hole_count
         for base_offset, place in self._batches(stream.stream_id, offset, limit):
             next_ = base_offset + place.count
-            dead = self._dead(stream, base_offset, next_, uncommitted=uncommitted)
+            dead: tuple[tuple[int, int], ...] = ()
+            if not dense or base_offset < stream.floor:
+                dead = self._dead(stream, base_offset, next_, uncommitted=uncommitted)
             if dead and dead[0] == (0, place.count):
                 offset = next_
                 continue

@@ -24,6 +24,11 @@ _NEVER_AGAIN: Final = frozenset(
 )
 """Headers whose lines differ from request to request: remembering them would push out the others."""
 
+_SEQUENCES: Final = {
+    name: name.lower() for name in (b"Producer-Seq", b"producer-seq", b"X-Producer-Seq", b"x-producer-seq")
+}
+"""The line that differs in every request of a producer, as clients spell it."""
+
 LINES_REMEMBERED_MAX: Final = 4096
 LINE_REMEMBERED_BYTES_MAX: Final = 256
 LENGTH_DIGITS_MAX: Final = 8
@@ -74,6 +79,9 @@ def _read_start(line: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _read_header(line: bytes) -> tuple[bytes, bytes] | None:
+    name, _, value = line.partition(b": ")
+    if name in _SEQUENCES and value.isdigit():
+        return _SEQUENCES[name], value
     match = _HEADER.fullmatch(line)
     if match is None:
         return None
