@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
 
 import httptools
@@ -79,8 +79,7 @@ class _Side(asyncio.Protocol):
         self.on_message_begin()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)
         self._peer.sides.append(self)
         self._task = asyncio.get_running_loop().create_task(self._serve())
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+import uvloop
 
 from oncelog.client import (
     AsyncClient,
@@ -41,6 +42,24 @@ def test_records_are_batched_numbered_and_acknowledged_in_order() -> None:
         assert sum(ack.count for ack in acks) == 1000
 
     run(main())
+
+
+def test_everything_works_on_uvloop_too() -> None:
+    async def main() -> None:
+        log, chance = FakeLog(), random.Random(1)
+
+        def chaos(request: Request) -> Reply:
+            told = log(request)
+            return CUT if chance.random() < 0.1 else told
+
+        async with producing(chaos, max_batch_records=3, retry_backoff_max_ms=2) as (_, producer):
+            async with asyncio.timeout(20):
+                for number in range(200):
+                    await producer.append(number)
+                await producer.flush()
+        assert numbers(log) == list(range(200))
+
+    uvloop.run(main())
 
 
 def test_requests_name_id_session_and_epoch() -> None:

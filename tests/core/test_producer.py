@@ -90,6 +90,8 @@ def rows() -> Iterator[Producer | None]:
     for epoch, session in itertools.product((2, 3), ("", "mine")):
         for ranges in (singles(1), singles(6), singles(7), [(0, 1), (2, 2)], [(3, 3)]):
             yield row_of(REQUESTS, epoch, ranges, managed=True, session=session, digest=RED)
+            row = row_of(REQUESTS, epoch, ranges, managed=True, session=session, digest=RED)
+            yield msgspec.structs.replace(row, displaced=("before", "other"))
     yield msgspec.structs.replace(fence_row(REQUESTS, 2), session="mine")
     yield row_of(RECORDS, 1, [(WRAP - 2, WRAP - 1)])
     yield row_of(RECORDS, 1, [(WRAP - 3, WRAP - 1), (WRAP, WRAP)])
@@ -112,6 +114,7 @@ def claims() -> Iterator[ProducerClaim]:
                 yield ProducerClaim("p", epoch, first, last, REQUESTS, digest, True, session)
     yield from (claim_of(RECORDS, 0, 5, start_any=True), claim_of(RISING, 0, 5, start_any=True))
     yield claim_of(REQUESTS, -1, 5, start_any=True, managed=True, session="mine")
+    yield claim_of(REQUESTS, -1, 5, start_any=True, managed=True, digest=RED)
 
 
 # --- the dumb reference -----------------------------------------------------------------------------------------
@@ -190,7 +193,9 @@ def expect_managed(row: Producer | None, claim: ProducerClaim) -> Verdict:
     """The X- dialect."""
     told = claim.epoch != NOT_TOLD
     if row is None:
-        return EpochAhead(0, claim.epoch) if told else Accept(1, True)
+        if told:
+            return EpochAhead(0, claim.epoch)
+        return Accept(1, True) if claim.first == 0 or claim.start_any else Gap(0, claim.first)
     if told and claim.epoch > row.epoch:
         return EpochAhead(row.epoch, claim.epoch)
     first_again = claim.digest == row.epoch_first_digest and row.epoch_batch_count - 1 <= 5
@@ -199,7 +204,11 @@ def expect_managed(row: Producer | None, claim: ProducerClaim) -> Verdict:
         mine = claim.session == row.session if claim.session else first_again
         return expect_in_epoch(row, claim) if answer_lost and mine else Fenced(row.epoch, claim.epoch)
     if claim.session and claim.session != row.session:
-        return Accept(row.epoch + 1, True) if claim.first == 0 else Fenced(row.epoch, claim.epoch)
+        if claim.session in row.displaced:
+            return Fenced(row.epoch, claim.epoch)
+        if claim.first == 0:
+            return Accept(row.epoch + 1, True)
+        return Fenced(row.epoch, claim.epoch) if told else Gap(0, claim.first)
     if not claim.session and claim.first == 0 and not first_again:
         return Accept(row.epoch + 1, True)
     return expect_in_epoch(row, claim)

@@ -12,7 +12,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from oncelog.client.errors import ConnectionLost
@@ -113,8 +113,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ready."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # A cast and no assertion: uvloop's transports are none by inheritance.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Hands every answer to the request it belongs to."""

@@ -198,6 +198,14 @@ class SequenceGap(Refusal):
     received: int
 
 
+class EpochNotAtZero(Refusal):
+    """A new epoch begins with sequence 0, and this is another one."""
+
+    code: ClassVar[str] = "epoch_not_at_zero"
+    expected: int
+    received: int
+
+
 class Fenced(Refusal):
     """A newer epoch of this producer exists. It never writes under the old one again."""
 

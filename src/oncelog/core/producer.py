@@ -74,7 +74,7 @@ class ProducerClaim(msgspec.Struct, gc=False, array_like=True):
     session: str = ""
     """One run of a managed client; empty when it does not say."""
     start_any: bool = False
-    """An unknown producer may start at any sequence (REQUESTS would else have to start at 0)."""
+    """An unknown producer may start at any sequence (it would else have to start at 0)."""
 
 
 class Producer(msgspec.Struct, gc=False, array_like=True):
@@ -202,7 +202,7 @@ class Situation(IntEnum):
     EPOCH_ABOVE_AT_ZERO = 5
     EPOCH_ABOVE_LATER = 6
     RESTART = 7  # managed: another run of the client begins at 0
-    STRAY = 8  # managed: another session in mid-sequence, or one that was displaced
+    STRAY = 8  # managed: a session that was displaced, or that names the epoch of another
     # All below: the current epoch.
     OTHER_MODE = 9
     REMEMBERED = 10  # exactly one of the remembered batches, content equal or not compared
@@ -212,6 +212,7 @@ class Situation(IntEnum):
     NEXT = 14
     AHEAD = 15
     OUT_OF_ORDER = 16  # RECORDS, neither remembered nor next: on a circle old and ahead cannot be told apart
+    RESTART_LATER = 17  # managed: another session, not displaced, in mid-sequence: its 0 may be on its way
 
 
 class Kind(IntEnum):
@@ -273,16 +274,19 @@ TABLE: Final[dict[tuple[Dialect, Situation], Kind]] = {
     (_RISING, Situation.ACROSS): Kind.OVERLAP,
     (_RISING, Situation.NEXT): Kind.ACCEPT,
     (_RISING, Situation.AHEAD): Kind.ACCEPT,
-    # The server owns the epochs: a client can fall behind them but never run ahead. A stray session is fenced rather
-    # than told "expected 0": a displaced run that obeyed such a gap by starting over would displace its successor.
+    # The server owns the epochs: a client can fall behind them but never run ahead. Who names a session begins at 0, or
+    # a 0 that comes second, because it was overtaken or refused, would be taken for an old one and be lost; who names
+    # none may begin anywhere. A displaced session is fenced rather than told "expected 0": if it obeyed such a gap by
+    # starting over, it would displace its successor.
     (_MANAGED, Situation.UNKNOWN_AT_ZERO): Kind.ACCEPT_NEW_EPOCH,
-    (_MANAGED, Situation.UNKNOWN_LATER): Kind.ACCEPT_NEW_EPOCH,
+    (_MANAGED, Situation.UNKNOWN_LATER): Kind.GAP,
     (_MANAGED, Situation.UNKNOWN_ANYWHERE): Kind.ACCEPT_NEW_EPOCH,
     (_MANAGED, Situation.UNKNOWN_TOLD): Kind.EPOCH_AHEAD,
     (_MANAGED, Situation.EPOCH_BELOW): Kind.FENCED,
     (_MANAGED, Situation.EPOCH_ABOVE_AT_ZERO): Kind.EPOCH_AHEAD,
     (_MANAGED, Situation.EPOCH_ABOVE_LATER): Kind.EPOCH_AHEAD,
     (_MANAGED, Situation.RESTART): Kind.ACCEPT_NEW_EPOCH,
+    (_MANAGED, Situation.RESTART_LATER): Kind.GAP,
     (_MANAGED, Situation.STRAY): Kind.FENCED,
     (_MANAGED, Situation.OTHER_MODE): Kind.MODE_MISMATCH,
     (_MANAGED, Situation.REMEMBERED): Kind.DUPLICATE,
@@ -425,7 +429,12 @@ def classify(producer: Producer | None, claim: ProducerClaim) -> Situation:
         if not _is_same_run(producer, claim):
             if NOT_TOLD < claim.epoch < producer.epoch:
                 return Situation.EPOCH_BELOW
-            return Situation.RESTART if claim.first == 0 and not _is_displaced(producer, claim) else Situation.STRAY
+            if _is_displaced(producer, claim):
+                return Situation.STRAY
+            if claim.first == 0:
+                return Situation.RESTART
+            # The epoch was given to another session: who names both has not got it from us.
+            return Situation.RESTART_LATER if claim.epoch == NOT_TOLD else Situation.STRAY
         if NOT_TOLD < claim.epoch < producer.epoch and not _is_retried_restart(producer, claim):
             return Situation.EPOCH_BELOW
     elif claim.epoch < producer.epoch:
@@ -514,7 +523,7 @@ def _verdict(kind: Kind, situation: Situation, producer: Producer | None, claim:
             first_offset, next_offset = producer.batches[at + 3 : at + 5]
             return Duplicate(cast(Place, first_offset), cast(int, next_offset), producer.epoch, producer.last)
         case Kind.GAP:
-            new_epoch = situation is Situation.EPOCH_ABOVE_LATER
+            new_epoch = situation in (Situation.EPOCH_ABOVE_LATER, Situation.RESTART_LATER)
             return Gap(0 if new_epoch else _following(producer, claim.mode), claim.first)
         case Kind.FENCED:
             return Fenced(producer.epoch, claim.epoch)

@@ -3,7 +3,15 @@
 from typing import assert_never
 
 from oncelog.core import producer as rules
-from oncelog.core.outcome import ClaimInvalid, Fenced, Refusal, SequenceConflict, SequenceGap, TxnRefused
+from oncelog.core.outcome import (
+    ClaimInvalid,
+    EpochNotAtZero,
+    Fenced,
+    Refusal,
+    SequenceConflict,
+    SequenceGap,
+    TxnRefused,
+)
 from oncelog.core.txn import TxnVerdict
 
 RefusedVerdict = (
@@ -28,7 +36,7 @@ def refusal_of(verdict: RefusedVerdict) -> Refusal:
         case rules.Conflict():
             return SequenceConflict(verdict.sequence, verdict.remembered_digest, verdict.claimed_digest)
         case rules.EpochMustStartAtZero():
-            return ClaimInvalid("a new epoch starts at sequence 0", 0, verdict.received)
+            return EpochNotAtZero(0, verdict.received)
         case rules.EpochAhead():
             return ClaimInvalid("the epoch was never given out", verdict.current_epoch, verdict.claimed_epoch)
         case rules.ModeMismatch():

@@ -11,10 +11,13 @@ from typing import Protocol
 
 from oncelog import limits
 from oncelog.core.command import Append, CloseStream, Command
-from oncelog.core.outcome import Outcome, SequenceGap
+from oncelog.core.outcome import EpochNotAtZero, Outcome, SequenceGap
 from oncelog.core.producer import ProducerClaim
 
 Key = tuple[str, int, str]
+
+Early = SequenceGap | EpochNotAtZero
+"""Refusals of what may only have come too early."""
 
 
 class Timer(Protocol):
@@ -31,9 +34,9 @@ class Held:
     def __init__(
         self,
         command: Append | CloseStream,
-        gap: SequenceGap,
+        gap: Early,
         reply: Callable[[Outcome], None],
-        give_up: Callable[[SequenceGap], None],
+        give_up: Callable[[Early], None],
     ) -> None:
         self.command = command
         self.gap = gap
@@ -66,9 +69,9 @@ class EarlyRequests:
     def hold(
         self,
         command: Command,
-        gap: SequenceGap,
+        gap: Early,
         reply: Callable[[Outcome], None],
-        give_up: Callable[[SequenceGap], None],
+        give_up: Callable[[Early], None],
     ) -> bool:
         """Keep a refused request for a moment; False if its gap is to be told now. `reply` gets what comes of it once
         it is its turn, `give_up` its gap if its turn does not come."""

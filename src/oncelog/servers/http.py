@@ -13,14 +13,14 @@ from typing import cast
 
 from oncelog import limits
 from oncelog.core.command import Command
-from oncelog.core.outcome import Confirmed, Outcome, SequenceGap, StreamDone
+from oncelog.core.outcome import Confirmed, Outcome, StreamDone
 from oncelog.engine.engine import Engine
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, Render, Submit
 from oncelog.protocols.http.parser import Request, RequestParser, RequestRefused
 from oncelog.protocols.http.routes import Router, refused_answer
 from oncelog.protocols.http.session import Session
-from oncelog.servers.early import EarlyRequests
+from oncelog.servers.early import Early, EarlyRequests
 from oncelog.servers.http_asks import Asks
 from oncelog.servers.http_reads import Reading, Reads
 from oncelog.servers.metrics import Counts
@@ -61,7 +61,7 @@ class Slot:
             server.counts.confirmed(outcome)
             if server.early and outcome.sequence >= 0:
                 server.early.taken(self.command, outcome.sequence)
-        elif type(outcome) is SequenceGap and server.early.hold(self.command, outcome, self.answered, self._gave_up):
+        elif isinstance(outcome, Early) and server.early.hold(self.command, outcome, self.answered, self._gave_up):
             return
         else:
             server.counts.other(outcome)
@@ -69,7 +69,7 @@ class Slot:
                 server.early.taken(self.command, outcome.sequence)
         self.done(self.render(outcome))
 
-    def _gave_up(self, gap: SequenceGap) -> None:
+    def _gave_up(self, gap: Early) -> None:
         """Those before it did not come in time."""
         self.connection.server.counts.other(gap)
         self.done(self.render(gap))
@@ -88,7 +88,10 @@ class Connection(asyncio.BufferedProtocol):
         "_is_flushing",
         "_is_paused",
         "_parser",
+        "_sent_bytes",
         "_straight",
+        "_taken_at",
+        "_taken_bytes",
         "_transport",
         "active_at",
         "is_closing",
@@ -109,7 +112,11 @@ class Connection(asyncio.BufferedProtocol):
         self.request_at = 0.0
         """When the request in progress began to come in; 0 if there is none."""
         self.stalled_at = 0.0
-        """Since when the client has taken nothing; 0 if it reads."""
+        """Since when the client has too much unread; 0 if it has not."""
+        self._sent_bytes = 0
+        self._taken_bytes = 0
+        self._taken_at = 0.0
+        """What the client had taken when `look_at` last saw it take something, and when that was."""
         settings = server.settings
         self._parser = RequestParser(self._requested, settings.header_bytes_max, settings.body_bytes_max)
         self._straight = False
@@ -176,6 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         self.resume()
         if self.slots and self.slots[0].reading is not None:
             self.slots[0].reading.go_on()
+        self.flush()
 
     # --- back-pressure ---------------------------------------------------------------------------------------------
 
@@ -212,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
             slot.done(action.answer)
         else:
             slot.later = action
-            if self.slots[0] is slot:
+            if self.slots[0] is slot and not self.stalled_at:
                 self._begin(slot)
         if slot.is_last:
             self.is_closing = True
@@ -254,6 +262,8 @@ class Connection(asyncio.BufferedProtocol):
             slot = slots[0]
             if slot.answer is None:
                 if slot.later is not None:
+                    if self.stalled_at:
+                        return  # the client reads what it has before there is more
                     self._begin(slot)
                     if slots and slots[0] is slot and slot.answer is None:
                         return
@@ -263,7 +273,9 @@ class Connection(asyncio.BufferedProtocol):
             if transport.is_closing():
                 continue
             last = slot.is_last or (self.is_closing and not slots)
-            transport.write(answers.closing(slot.answer) if last and slot.answer.startswith(b"HTTP/") else slot.answer)
+            answer = answers.closing(slot.answer) if last and slot.answer.startswith(b"HTTP/") else slot.answer
+            self._sent_bytes += len(answer) + len(slot.body)
+            transport.write(answer)
             if slot.body:
                 transport.write(slot.body)
             if last:
@@ -280,6 +292,7 @@ class Connection(asyncio.BufferedProtocol):
     def write_piece(self, data: bytes) -> bool:
         """A piece of a live answer that is first in line; False if the client should read before there is more."""
         if not self._transport.is_closing():
+            self._sent_bytes += len(data)
             self._transport.write(data)
         return not self.stalled_at
 
@@ -288,11 +301,15 @@ class Connection(asyncio.BufferedProtocol):
     def look_at(self, now: float) -> None:
         """Called about once a second."""
         settings = self.server.settings
-        if self.stalled_at:
-            if (now - self.stalled_at) * 1000 > settings.write_stall_ms:
-                self.server.counts.cut_stalled += 1
-                self._transport.abort()
-        elif self.request_at and not self.is_closing:
+        unread = self._transport.get_write_buffer_size()
+        taken = self._sent_bytes - unread
+        if not unread or taken != self._taken_bytes:
+            self._taken_bytes, self._taken_at = taken, now
+        elif (now - self._taken_at) * 1000 > settings.write_stall_ms:
+            self.server.counts.cut_stalled += 1
+            self._transport.abort()
+            return
+        if self.request_at and not self.is_closing:
             spent_ms = (now - self.request_at) * 1000
             if not self._parser.in_body:
                 if spent_ms > settings.header_deadline_ms:
@@ -300,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
             elif spent_ms > settings.body_grace_ms:
                 if self._parser.body_bytes < settings.body_rate_min * spent_ms / 1000:
                     self._refuse_slow("body", settings.body_grace_ms)
-        elif not self.slots and (now - self.active_at) * 1000 > settings.idle_ms:
+        elif not unread and not self.slots and (now - self.active_at) * 1000 > settings.idle_ms:
             self._transport.close()
 
     def _refuse_slow(self, what: str, limit_ms: int) -> None:
@@ -362,6 +379,8 @@ class HttpServer:
             deadline.cancel()
         for connection in list(self.connections):
             connection.abort()
+        # What was put off to the next turn of the loop still reaches the engine.
+        await asyncio.sleep(0)
 
     def now_ms(self) -> int:
         """The time that records get."""

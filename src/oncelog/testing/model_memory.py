@@ -202,7 +202,7 @@ def judged(row: Thing | None, claim: ProducerClaim, digest: object) -> tuple[str
             return "accept", None
         if mode == SequenceMode.RECORDS:
             return "refuse", o.SequenceGap(0, claim.first)
-        return "refuse", o.ClaimInvalid("a new epoch starts at sequence 0", 0, claim.first)
+        return "refuse", o.EpochNotAtZero(0, claim.first)
     written = row["history"]
     if written and mode != row["mode"]:
         return "refuse", o.ClaimInvalid("sequences of one epoch count one thing", row["mode"], mode)

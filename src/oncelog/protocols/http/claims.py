@@ -111,7 +111,7 @@ def _x_claim(
         else:
             known = session.epoch_of(key)
             epoch = NOT_TOLD if known is None else known
-    return ProducerClaim(X_SCOPE + name, epoch, sequence, sequence, _REQUESTS, digest, True, run, True)
+    return ProducerClaim(X_SCOPE + name, epoch, sequence, sequence, _REQUESTS, digest, True, run, not run)
 
 
 def key_of(claim: ProducerClaim, topic: str, partition: int) -> Key:

@@ -220,7 +220,7 @@ def sse_events(standing: Standing, found: Found, cursor: str) -> bytes:
         body = body_of(found, standing.content_type, raw=False)
         if not is_text(standing.content_type):
             body = base64.b64encode(body)
-        events = b"event: data\n" + b"".join(b"data:%b\n" % line for line in _LINE_END.split(body)) + b"\n"
+        events = b"event: data\n" + b"".join(map(_data_line, _LINE_END.split(body))) + b"\n"
     control: dict[str, object] = {"streamNextOffset": offsets.spelled(found.next_offset)}
     if found.is_end(standing):
         control["streamClosed"] = True
@@ -229,6 +229,11 @@ def sse_events(standing: Standing, found: Found, cursor: str) -> bytes:
     if found.is_up_to_date(standing):
         control["upToDate"] = True
     return chunk(b"%bevent: control\ndata:%b\n\n" % (events, msgspec.json.encode(control)))
+
+
+def _data_line(line: bytes) -> bytes:
+    """One line of an event. Readers drop one space behind the colon: a line that begins with one gets another."""
+    return b"data: %b\n" % line if line.startswith(b" ") else b"data:%b\n" % line
 
 
 def chunk(data: bytes) -> bytes:

@@ -31,6 +31,7 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.SequenceGap: Rule(
         409, "sequence {received} came, {expected} is next", "send the missing requests first, in their order"
     ),
+    o.EpochNotAtZero: Rule(400, "a new epoch begins with sequence {expected}, and {received} came"),
     o.Fenced: Rule(403, "epoch {current} of this producer exists", "another run has taken over: stop this one"),
     o.SequenceConflict: Rule(
         409,
