@@ -168,10 +168,17 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()
 
     def eof_received(self) -> bool:
-        """The client sends nothing more; what it has asked for is still answered."""
+        """The client sends nothing more; what it has asked for is still answered, without waiting for more to come: it
+        has most likely gone."""
         self.is_closing = True
+        self._end_live_reads()
         self.flush()
         return True
+
+    def _end_live_reads(self) -> None:
+        for slot in list(self.slots):
+            if slot.reading is not None:
+                slot.reading.end()
 
     def pause_writing(self) -> None:
         self.stalled_at = self.server.loop.time()
@@ -230,6 +237,8 @@ class Connection(asyncio.BufferedProtocol):
         action, slot.later = slot.later, None
         assert action is not None
         self.server.carry_out(action, slot)
+        if self.is_closing and slot.reading is not None:
+            slot.reading.end()
 
     def _refuse(self, refused: RequestRefused) -> None:
         """Where the next request would begin is not known: answer, in line, and close."""
@@ -328,9 +337,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closing = True
         if not self._transport.is_closing():
             self._transport.pause_reading()
-        for slot in list(self.slots):
-            if slot.reading is not None:
-                slot.reading.end()
+        self._end_live_reads()
         self.flush()
 
     def abort(self) -> None:
@@ -369,10 +376,10 @@ class HttpServer:
         self._sweep_timer.cancel()
         if self._listener is not None:
             self._listener.close()
-        self.early.give_up_all()
         self._emptied = asyncio.Event()
         for connection in list(self.connections):
             connection.finish()
+        self.early.give_up_all()
         if self.connections:
             deadline = self.loop.call_later(self.settings.stop_ms / 1000, self._emptied.set)
             await self._emptied.wait()

@@ -108,7 +108,7 @@ class Reads:
                 turn.reading = EventStream(self, action, turn, standing, start)
                 turn.reading.go_on()
             elif action.live:
-                turn.reading = LongPoll(self, action, turn, start)
+                turn.reading = LongPoll(self, action, turn, standing.stream_id, start)
                 turn.reading.go_on()
             else:
                 self._catch_up(action, turn, standing, start)
@@ -135,6 +135,12 @@ class Reads:
             turn.done(*read.catch_up(action, now, what, body))
 
         self.find(action, start, found)
+
+    def still(self, action: Read, stream_id: int) -> Standing | None:
+        """Where the stream stands that a live read began with; None if its name is gone, or means another stream now:
+        offsets of one say nothing about the other."""
+        standing = self.standing(action.topic, action.partition)
+        return standing if standing is not None and standing.stream_id == stream_id else None
 
     def find(self, action: Read, start: int, found: "Finder") -> None:
         """Read from `start` on."""
@@ -191,10 +197,11 @@ def told(standing: Standing, start: int, result: ReadResult) -> tuple[Standing, 
 class LongPoll(Reading):
     """Waits for the first record at or behind an offset, or until time is up."""
 
-    def __init__(self, reads: Reads, action: Read, turn: Turn, start: int) -> None:
+    def __init__(self, reads: Reads, action: Read, turn: Turn, stream_id: int, start: int) -> None:
         self._reads = reads
         self._action = action
         self._turn = turn
+        self._stream_id = stream_id
         self._start = start
         self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -214,19 +221,22 @@ class LongPoll(Reading):
 
     def _look(self) -> None:
         self._stop_waiting()
-        if not self._is_over:
-            self._is_over = True
-            self._reads.find(self._action, self._start, self._found)
-
-    def _found(self, result: ReadResult | Refusal) -> None:
-        standing = self._reads.standing(self._action.topic, self._action.partition)
-        if isinstance(result, Refusal):
-            self._turn.done(problem_of(result))
-        elif standing is None:
+        if self._is_over:
+            return
+        self._is_over = True
+        standing = self._reads.still(self._action, self._stream_id)
+        if standing is None:
             self._turn.done(problem_of(TopicMissing(self._action.topic, self._action.partition)))
-        else:
-            now, found = told(standing, self._start, result)
-            self._turn.done(*read.polled(self._action, now, found, self._reads.cursor(self._action.cursor)))
+            return
+
+        def found(result: ReadResult | Refusal) -> None:
+            if isinstance(result, Refusal):
+                self._turn.done(problem_of(result))
+            else:
+                now, what = told(standing, self._start, result)
+                self._turn.done(*read.polled(self._action, now, what, self._reads.cursor(self._action.cursor)))
+
+        self._reads.find(self._action, self._start, found)
 
     def end(self) -> None:
         """Time is up: there is nothing new."""
@@ -234,7 +244,7 @@ class LongPoll(Reading):
             return
         self._stop_waiting()
         self._is_over = True
-        standing = self._reads.standing(self._action.topic, self._action.partition)
+        standing = self._reads.still(self._action, self._stream_id)
         if standing is None:
             self._turn.done(problem_of(TopicMissing(self._action.topic, self._action.partition)))
             return
@@ -277,6 +287,9 @@ class EventStream(Reading):
         if self._waiter is not None:
             return
         action = self._action
+        if self._reads.still(action, self._standing.stream_id) is None:
+            self.end()
+            return
         waiter = self._reads.engine.wait(action.topic, action.partition, self._start, self._woken)
         if isinstance(waiter, Refusal):
             self.end()
@@ -290,7 +303,7 @@ class EventStream(Reading):
     def _woken(self) -> None:
         self._waiter = None
         if not self._is_over:
-            self._look()
+            self.go_on()
 
     def _look(self) -> None:
         self._is_reading = True

@@ -1,0 +1,303 @@
+"""The load generator of `bench http`: a process of its own, as cheap as Python allows, since it shares the cores.
+
+`python -m bench.http_load` reads one `AppendLoad` or `ReadLoad` as JSON from stdin and writes a `LoadResult` to stdout.
+Appends are closed loops, one request in flight per connection, over raw sockets and epoll, with request bytes built
+beforehand. A read goes from the start of a stream to its end, again and again, and only counts the bytes.
+"""
+
+import json
+import os
+import select
+import socket
+import sys
+import time
+from array import array
+from collections import Counter
+from typing import Any, NamedTuple
+
+RECEIVE_BYTES = 1 << 20
+
+# A connection that the server closed, among the statuses of refusals.
+CLOSED = "closed"
+
+# How long answers may stay away when no more requests are sent.
+DRAIN_S = 30.0
+
+
+class AppendLoad(NamedTuple):
+    host: str
+    port: int
+    # One connection per element.
+    paths: list[str]
+    body_bytes: int
+    seconds: float
+    # With producer headers: each connection is the producer `<producer>-<number>`, epoch 0. Empty: without.
+    producer: str = ""
+    requests_max: int = 1 << 60
+
+
+class ReadLoad(NamedTuple):
+    host: str
+    port: int
+    path: str
+    seconds: float
+    expected_bytes: int
+
+
+class LoadResult(NamedTuple):
+    # Appends confirmed, or whole reads.
+    requests: int
+    # Bodies sent and confirmed, or received.
+    total_bytes: int
+    wall_s: float
+    # Of this process.
+    cpu_s: float
+    p50_ms: float
+    p99_ms: float
+    # Statuses other than the expected ones.
+    refused: dict[str, int]
+
+    @property
+    def per_s(self) -> float:
+        return self.requests / self.wall_s
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.total_bytes / self.wall_s / 1e6
+
+
+def is_complete(answer: bytes) -> bool:
+    """Whether one whole HTTP response is there. Those without a body, nearly all, are told by their end."""
+    if answer[9:12] == b"204":
+        return answer.endswith(b"\r\n\r\n")
+    head, ended, body = answer.partition(b"\r\n\r\n")
+    if not ended:
+        return False
+    head = head.lower()
+    if b"transfer-encoding: chunked" in head:
+        return body.endswith(b"0\r\n\r\n")
+    _, found, rest = head.partition(b"content-length:")
+    return not found or len(body) >= int(rest.split(b"\r\n", 1)[0])
+
+
+class Connection:
+    """One closed loop. `unsent` is what the socket's buffer had no room for."""
+
+    __slots__ = ("_after", "_before", "_send", "_sequence", "answer", "receive", "sent_at", "socket", "unsent")
+
+    def __init__(self, load: AppendLoad, number: int, body: bytes) -> None:
+        self.socket = socket.create_connection((load.host, load.port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.receive, self._send = self.socket.recv, self.socket.send
+        head = (
+            f"POST {load.paths[number]} HTTP/1.1\r\nHost: {load.host}:{load.port}\r\n"
+            f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n"
+        )
+        self._sequence = -1
+        if load.producer:
+            head += f"Producer-Id: {load.producer}-{number}\r\nProducer-Epoch: 0\r\nProducer-Seq: "
+            self._sequence = 0
+            self._before, self._after = head.encode(), b"\r\n\r\n" + body
+        else:
+            self._before, self._after = head.encode() + b"\r\n" + body, b""
+        self.answer = b""
+        self.unsent: memoryview | None = None
+        self.sent_at = 0.0
+
+    def send_next(self, now: float) -> bool:
+        """Whether all of it is on its way."""
+        if self._sequence < 0:
+            request = self._before
+        else:
+            request = b"%b%d%b" % (self._before, self._sequence, self._after)
+            self._sequence += 1
+        self.sent_at = now
+        sent = self._send(request)
+        if sent == len(request):
+            return True
+        self.unsent = memoryview(request)[sent:]
+        return self.send_more()
+
+    def send_more(self) -> bool:
+        assert self.unsent is not None
+        try:
+            while self.unsent:
+                self.unsent = self.unsent[self._send(self.unsent) :]
+        except BlockingIOError:
+            return False
+        self.unsent = None
+        return True
+
+
+class Appender:
+    """Runs the connections until the time is up or enough is sent, then waits for the answers still due."""
+
+    def __init__(self, load: AppendLoad) -> None:
+        self._load = load
+        body = os.urandom(load.body_bytes)
+        self._connections: dict[int, Connection] = {}
+        for number in range(len(load.paths)):
+            connection = Connection(load, number, body)
+            self._connections[connection.socket.fileno()] = connection
+        self._epoll = select.epoll()
+        for handle in self._connections:
+            self._epoll.register(handle, select.EPOLLIN)
+        self._sent = 0
+        self._refused: Counter[str] = Counter()
+        self._latencies = array("d")
+
+    def run(self) -> LoadResult:
+        expected = b"200" if self._load.producer else b"204"
+        connections, latencies, refused = self._connections, self._latencies, self._refused
+        cpu, start = time.process_time(), time.perf_counter()
+        until = start + self._load.seconds
+        for connection in connections.values():
+            self._send(connection, time.perf_counter())
+        now = start
+        while len(latencies) + refused[CLOSED] < self._sent:
+            events = self._epoll.poll(DRAIN_S)
+            if not events:
+                refused["no answer"] += self._sent - len(latencies) - refused[CLOSED]
+                break
+            for handle, event in events:
+                connection = connections[handle]
+                if event != select.EPOLLIN:
+                    self._finish_sending(handle, connection, event)
+                    continue
+                answer = connection.receive(4096)
+                if not answer:
+                    self._lose(handle)
+                    continue
+                if connection.answer:
+                    answer = connection.answer + answer
+                    connection.answer = b""
+                if not is_complete(answer):
+                    connection.answer = answer
+                    continue
+                now = time.perf_counter()
+                latencies.append(now - connection.sent_at)
+                if answer[9:12] != expected:
+                    refused[answer[9:12].decode()] += 1
+                if now < until and self._sent < self._load.requests_max:
+                    self._send(connection, now)
+        confirmed = self._sent - refused.total()
+        now = max(now, start + 1e-9)
+        cpu = time.process_time() - cpu
+        return result(confirmed, confirmed * self._load.body_bytes, now - start, cpu, latencies, refused)
+
+    def _send(self, connection: Connection, now: float) -> None:
+        self._sent += 1
+        if not connection.send_next(now):
+            self._epoll.modify(connection.socket.fileno(), select.EPOLLOUT)
+
+    def _finish_sending(self, handle: int, connection: Connection, event: int) -> None:
+        if event & (select.EPOLLHUP | select.EPOLLERR):
+            self._lose(handle)
+        elif connection.send_more():
+            self._epoll.modify(handle, select.EPOLLIN)
+
+    def _lose(self, handle: int) -> None:
+        """The server closed it: its request counts as refused, and there will be no other."""
+        self._epoll.unregister(handle)
+        self._refused[CLOSED] += 1
+
+
+class Reader:
+    """Reads responses off a blocking socket and throws their bodies away."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = socket.create_connection((host, port))
+        self._view = memoryview(bytearray(RECEIVE_BYTES))
+        self._start = 0
+        self._end = 0
+
+    def get(self, host: str, target: str) -> tuple[int, dict[bytes, bytes], int]:
+        """Status, headers, and how long the body was."""
+        self._socket.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        status = int(self._line().split(b" ")[1])
+        headers: dict[bytes, bytes] = {}
+        while line := self._line():
+            name, _, value = line.partition(b":")
+            headers[name.lower()] = value.strip()
+        if headers.get(b"transfer-encoding") != b"chunked":
+            length = int(headers.get(b"content-length", b"0"))
+            self._skip(length)
+            return status, headers, length
+        total = 0
+        while length := int(self._line().split(b";")[0], 16):
+            self._skip(length)
+            self._line()
+            total += length
+        self._line()
+        return status, headers, total
+
+    def _receive(self) -> None:
+        got = self._socket.recv_into(self._view[self._end :])
+        if not got:
+            raise ConnectionError("the server closed the connection")
+        self._end += got
+
+    def _line(self) -> bytes:
+        while (at := bytes(self._view[self._start : min(self._end, self._start + 8192)]).find(b"\r\n")) < 0:
+            rest = bytes(self._view[self._start : self._end])
+            self._view[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+            self._receive()
+        line = bytes(self._view[self._start : self._start + at])
+        self._start += at + 2
+        return line
+
+    def _skip(self, length: int) -> None:
+        here = min(length, self._end - self._start)
+        self._start += here
+        length -= here
+        while length:
+            got = self._socket.recv_into(self._view, min(length, RECEIVE_BYTES))
+            if not got:
+                raise ConnectionError("the server closed the connection")
+            length -= got
+            self._start = self._end = 0
+
+
+def read_through(load: ReadLoad) -> LoadResult:
+    reader = Reader(load.host, load.port)
+    latencies = array("d")
+    refused: Counter[str] = Counter()
+    cpu, start = time.process_time(), time.perf_counter()
+    now, total, count = start, 0, 0
+    while now - start < load.seconds:
+        began, got, offset, done = now, 0, "-1", False
+        while not done:
+            status, headers, length = reader.get(f"{load.host}:{load.port}", f"{load.path}?offset={offset}")
+            if status != 200:
+                refused[str(status)] += 1
+                break
+            got += length
+            offset = headers[b"stream-next-offset"].decode()
+            done = headers.get(b"stream-up-to-date") == b"true"
+        if got != load.expected_bytes:
+            raise RuntimeError(f"read {got} bytes, expected {load.expected_bytes}; refused: {dict(refused)}")
+        now = time.perf_counter()
+        latencies.append(now - began)
+        total += got
+        count += 1
+    return result(count, total, now - start, time.process_time() - cpu, latencies, refused)
+
+
+def result(
+    requests: int, total_bytes: int, wall_s: float, cpu_s: float, latencies: "array[float]", refused: Counter[str]
+) -> LoadResult:
+    ordered = sorted(latencies) or [0.0]
+    p50, p99 = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
+    return LoadResult(requests, total_bytes, wall_s, cpu_s, p50 * 1e3, p99 * 1e3, dict(+refused))
+
+
+def main() -> None:
+    asked: dict[str, Any] = json.load(sys.stdin)
+    outcome = Appender(AppendLoad(**asked)).run() if "paths" in asked else read_through(ReadLoad(**asked))
+    json.dump(outcome._asdict(), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

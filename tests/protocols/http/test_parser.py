@@ -1,0 +1,355 @@
+"""Bytes to requests: any split gives the same, bounds hold exactly, and nothing that is sent can raise a surprise."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncelog import limits
+from oncelog.protocols.http import parser as module
+from oncelog.protocols.http import plain
+from oncelog.protocols.http.parser import RequestRefused
+from tests.protocols.http.requests import Fed, parsed
+
+GET = b"GET /v1/stream/a?offset=-1 HTTP/1.1\r\nHost: h\r\n\r\n"
+POST = (
+    b"POST /v1/stream/a HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 26\r\n\r\n"
+    b"abcdefghijklmnopqrstuvwxyz"
+)
+CHUNKED = (
+    b"POST /v1/stream/b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"5\r\nhello\r\n6;why=not\r\n world\r\n0\r\n\r\n"
+)
+PIPELINED = POST + GET + CHUNKED + POST + b"HEAD /x HTTP/1.1\r\nConnection: close\r\n\r\n"
+
+
+def refused(pieces: list[bytes], header_bytes_max: int = 1024, body_bytes_max: int = 1024) -> RequestRefused:
+    with pytest.raises(RequestRefused) as caught:
+        parsed(pieces, header_bytes_max, body_bytes_max)
+    return caught.value
+
+
+# --- the same in any pieces ----------------------------------------------------------------------------------------
+
+
+def test_pipelined_requests_come_in_their_order() -> None:
+    first, second, third, fourth, last = parsed([PIPELINED])
+    assert first == fourth
+    assert first[:2] == (b"POST", b"/v1/stream/a")
+    assert first[3:] == (b"abcdefghijklmnopqrstuvwxyz", True, "")
+    assert second == (b"GET", b"/v1/stream/a?offset=-1", ((b"host", b"h"),), b"", True, "")
+    assert third[1:2] == (b"/v1/stream/b",)
+    assert third[3:] == (b"hello world", True, "")
+    assert last == (b"HEAD", b"/x", ((b"connection", b"close"),), b"", False, "")
+
+
+@pytest.mark.parametrize("straight", [8, 26, module.STRAIGHT_BYTES_MIN])
+@pytest.mark.parametrize("with_plain", [True, False])
+def test_requests_split_at_every_byte_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, straight: int, with_plain: bool
+) -> None:
+    monkeypatch.setattr(module, "STRAIGHT_BYTES_MIN", straight)
+    if not with_plain:
+        monkeypatch.setattr(module, "plain_request", lambda *_: None)
+    whole = parsed([PIPELINED])
+    assert len(whole) == 5
+    for at in range(1, len(PIPELINED)):
+        assert parsed([PIPELINED[:at], PIPELINED[at:]]) == whole, at
+    assert parsed([bytes([byte]) for byte in PIPELINED]) == whole
+
+
+def test_large_body_split_at_every_two_places_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STRAIGHT_BYTES_MIN", 8)
+    data = POST + GET
+    whole = parsed([data])
+    body_at = POST.index(b"abc")
+    for first in range(body_at - 3, len(data) - 1):
+        for second in range(first + 1, len(data)):
+            assert parsed([data[:first], data[first:second], data[second:]]) == whole, (first, second)
+
+
+def test_large_body_is_received_into_a_buffer_of_its_own() -> None:
+    size = module.STRAIGHT_BYTES_MIN + 1
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    fed = Fed()
+    fed.feed(b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + body[:3])
+    room = fed.parser.body_room()
+    assert room is not None
+    assert len(room) == size - 3, "nothing behind the body fits into its buffer"
+    fed.feed(body[3:] + GET)
+    assert [request[3] for request in fed.requests] == [body, b""]
+    assert fed.parser.body_room() is None
+    assert not fed.parser.in_request
+
+
+def test_parser_says_how_far_a_request_has_come() -> None:
+    fed = Fed()
+    assert not fed.parser.in_request
+    fed.feed(b"POST /a HTTP/1.1\r\nContent-")
+    assert (fed.parser.in_request, fed.parser.in_body) == (True, False)
+    fed.feed(b"Length: 10\r\n\r\n1234")
+    assert (fed.parser.in_request, fed.parser.in_body, fed.parser.body_bytes) == (True, True, 4)
+    fed.feed(b"567890")
+    assert (fed.parser.in_request, fed.parser.in_body) == (False, False)
+    assert len(fed.requests) == 1
+
+
+# --- headers -------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_lower_case_and_repeated_headers_are_joined() -> None:
+    (request,) = parsed([b"GET / HTTP/1.1\r\nAccept: a\r\nX-A: 1\r\naCCEPT: b\r\naccept: c\r\n\r\n"])
+    assert request[2] == ((b"accept", b"a, b, c"), (b"x-a", b"1"))
+
+
+@pytest.mark.parametrize(
+    ("version", "header", "kept"),
+    [
+        (b"1.1", b"", True),
+        (b"1.1", b"Connection: close\r\n", False),
+        (b"1.1", b"Connection: keep-alive\r\n", True),
+        (b"1.0", b"", False),
+        (b"1.0", b"Connection: keep-alive\r\n", True),
+    ],
+)
+def test_connection_is_kept_as_the_version_and_the_header_say(version: bytes, header: bytes, kept: bool) -> None:
+    (request,) = parsed([b"GET / HTTP/" + version + b"\r\n" + header + b"\r\n"])
+    assert request[4] is kept
+
+
+def test_trailers_of_a_chunked_body_are_no_headers() -> None:
+    data = (
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+        b"Producer-Id: p\r\nHost: other\r\n\r\n"
+    )
+    (request,) = parsed([data])
+    assert request[2] == ((b"transfer-encoding", b"chunked"),)
+
+
+def test_expectation_is_told_until_it_is_answered() -> None:
+    fed = Fed()
+    fed.feed(b"POST /a HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n")
+    assert fed.parser.expects_continue
+    fed.feed(b"ab")
+    assert not fed.parser.expects_continue
+    assert fed.requests[0][3] == b"ab"
+
+
+def test_other_expectation_is_refused() -> None:
+    error = refused([b"POST /a HTTP/1.1\r\nExpect: a miracle\r\nContent-Length: 2\r\n\r\nab"])
+    assert (error.status, error.code) == (417, "expectation_failed")
+
+
+# --- bounds --------------------------------------------------------------------------------------------------------
+
+
+def with_target(length: int) -> bytes:
+    return b"GET /" + b"a" * (length - 1) + b" HTTP/1.1\r\n\r\n"
+
+
+def with_headers(total: int) -> bytes:
+    """A header counts with its name, its value, and the four bytes around them."""
+    return b"GET / HTTP/1.1\r\nA: 1\r\nB: " + b"b" * (total - 6 - 5) + b"\r\n\r\n"
+
+
+def with_body(length: int) -> bytes:
+    return b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length + b"b" * length
+
+
+def chunked_body(length: int) -> bytes:
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (b"b" * 100, b"b" * (length - 100)))
+    return b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("with_plain", [True, False])
+@pytest.mark.parametrize("make", [with_target, with_headers, with_body, chunked_body])
+def test_exactly_the_limit_is_taken(monkeypatch: pytest.MonkeyPatch, make: object, with_plain: bool) -> None:
+    if not with_plain:
+        monkeypatch.setattr(module, "plain_request", lambda *_: None)
+    assert callable(make)
+    (request,) = parsed([make(1024)], 1024, 1024)
+    assert request[5] == ""
+
+
+@pytest.mark.parametrize(
+    ("make", "status", "code"), [(with_target, 414, "target_too_long"), (with_headers, 431, "headers_too_large")]
+)
+def test_head_over_its_limit_is_refused_in_any_pieces(make: object, status: int, code: str) -> None:
+    assert callable(make)
+    data = make(1025)
+    for at in range(0, len(data), 7):
+        error = refused([data[:at], data[at:]] if at else [data])
+        assert (error.status, error.code, error.limit) == (status, code, 1024)
+    error = refused([bytes([byte]) for byte in data])
+    assert (error.status, error.code, error.limit) == (status, code, 1024)
+
+
+@pytest.mark.parametrize("make", [with_body, chunked_body])
+def test_oversize_body_is_read_to_its_end_and_the_next_request_is_found(make: object) -> None:
+    assert callable(make)
+    data = make(1025) + GET
+    for at in range(1, len(data), 13):
+        large, small = parsed([data[:at], data[at:]], 1024, 1024)
+        assert large[3:] == (b"", True, "body_too_large")
+        assert small[:2] == (b"GET", b"/v1/stream/a?offset=-1")
+        assert small[5] == ""
+
+
+def test_oversize_body_says_the_limit_and_what_came() -> None:
+    fed = Fed(1024, 1024)
+    found = []
+    fed.parser._on_request = found.append
+    fed.feed(with_body(2000))
+    assert found[0].refused is not None
+    assert (found[0].refused.status, found[0].refused.limit, found[0].refused.received) == (413, 1024, 2000)
+
+
+def test_body_beyond_what_is_thrown_away_ends_the_connection_at_once() -> None:
+    at_most = limits.HTTP_DISCARD_BYTES_MAX
+    fed = Fed(1024, 1024)
+    fed.feed(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % at_most)
+    assert fed.parser.in_body, "as much as this is read and thrown away"
+    error = refused([b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (at_most + 1)])
+    assert (error.status, error.code, error.limit, error.received) == (413, "body_too_large", 1024, at_most + 1)
+
+
+def test_chunks_beyond_what_is_thrown_away_end_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_DISCARD_BYTES_MAX", 4096)
+    fed = Fed(1024, 1024)
+    fed.feed(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(4):
+        fed.feed(b"400\r\n" + b"x" * 1024 + b"\r\n")
+    with pytest.raises(RequestRefused) as caught:
+        fed.feed(b"1\r\nx\r\n")
+    assert (caught.value.status, caught.value.limit) == (413, 1024)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"GET / HTTP/1.1\r\nA: ",
+        b"GET / HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\nA: 1\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: ",
+    ],
+    ids=["value", "name", "second name", "trailer"],
+)
+def test_header_without_an_end_is_refused_before_it_fills_memory(begin: bytes) -> None:
+    """What httptools collects of an unfinished header is bounded too, by the limit and what socket reads bring."""
+    fed = Fed(1024, 1024)
+    fed.feed(begin)
+    with pytest.raises(RequestRefused) as caught:
+        for _ in range(0, 2 * (1024 + limits.HTTP_RECEIVE_BYTES), 1024):
+            fed.feed(b"a" * 1024)
+    assert (caught.value.status, caught.value.code, caught.value.limit) == (431, "headers_too_large", 1024)
+
+
+# --- malformed -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET / HTTP/1.1\r\nA: 1\r\n folded\r\n\r\n",
+        b"GET / HTTP/1.1\r\nA: \x00\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\nx",
+        b"POST / HTTP/1.1\r\nContent-Length:\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 1 1\r\n\r\nx",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999999\r\n\r\n",
+        b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_is_refused(data: bytes) -> None:
+    assert refused([data]).status == 400
+    for at in range(1, len(data)):
+        assert refused([data[:at], data[at:]]).status == 400, at
+
+
+TOKENS = [
+    b"\r\n", b"\r", b"\n", b"\0", b" ", b":", b"Content-Length: 5\r\n", b"Content-Length: 0x5\r\n", b"\xff\xfe",
+    b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n", b"Connection: close\r\n", b"HTTP/1.0", b"GET ",
+    b"Connection: upgrade\r\nUpgrade: h2c\r\n", b"0\r\n\r\n", b"ffffffff\r\n", b"Content-Length: \r\n", b"%", b"a" * 300,
+]  # fmt: skip
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> bytes:
+    """Requests with things put in, taken out and changed."""
+    data = bytearray(b"".join(draw(st.lists(st.sampled_from([GET, POST, CHUNKED]), min_size=1, max_size=4))))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(data)))
+        match draw(st.integers(0, 2)):
+            case 0:
+                data[at:at] = draw(st.sampled_from(TOKENS) | st.binary(max_size=8))
+            case 1:
+                del data[at : at + draw(st.integers(1, 20))]
+            case _:
+                data[at : at + 1] = draw(st.binary(min_size=1, max_size=1))
+    return bytes(data)
+
+
+def outcome(data: bytes, cuts: list[int]) -> tuple[object, str]:
+    """What came of it, and the refusal that ended it, if one did."""
+    fed = Fed(256, 256)
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    try:
+        for at, end in zip(places, places[1:], strict=False):
+            fed.feed(data[at:end])
+    except RequestRefused as error:
+        assert 400 <= error.status < 500
+        assert error.code
+        assert error.detail
+        return fed.requests, error.code
+    return fed.requests, ""
+
+
+@given(broken(), st.lists(st.integers(0, 600), max_size=5))
+def test_whatever_is_sent_a_refusal_is_all_that_is_raised(data: bytes, cuts: list[int]) -> None:
+    outcome(data, cuts)
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_refused_or_waited_for(data: bytes) -> None:
+    requests, code = outcome(data, [])
+    assert code or not requests
+
+
+@given(broken(), st.lists(st.integers(0, 600), max_size=3))
+def test_plain_requests_are_what_the_parser_would_say(data: bytes, cuts: list[int]) -> None:
+    """`plain` may leave a request to httptools, never read it differently."""
+    quick = outcome(data, cuts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "plain_request", lambda *_: None)
+        assert quick == outcome(data, cuts)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Connection: close", "Proxy-Connection: close", "connection: Close", "Upgrade: h2c", "TE: trailers", "Trailer: A"],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_headers_that_change_how_a_message_is_read_are_left_to_the_parser(
+    monkeypatch: pytest.MonkeyPatch, method: str, header: str
+) -> None:
+    data = f"{method} /a HTTP/1.1\r\nHost: h\r\n{header}\r\n\r\n".encode()
+    quick = parsed([data])
+    monkeypatch.setattr(module, "plain_request", lambda *_: None)
+    assert quick == parsed([data])
+
+
+def test_lines_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "LINES_REMEMBERED_MAX", 16)
+    for number in range(100):
+        parsed([b"GET /%d HTTP/1.1\r\nX-%d: %d\r\n\r\n" % (number, number, number)])
+    assert len(plain._starts) <= 16
+    assert len(plain._headers) <= 16

@@ -1,0 +1,133 @@
+"""Every refusal of the core has its answer on this face, with its numbers in it."""
+
+import typing
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import msgspec
+import pytest
+
+from oncelog.core import outcome as o
+from oncelog.protocols.http import answers
+from oncelog.protocols.http.append import refused
+from oncelog.protocols.http.claims import Dialect
+from oncelog.protocols.http.refusal_map import RULES, problem_of
+
+MEMBERS = {"type", "title", "status", "code", "detail", "hint", "retryable"}
+"""What every problem has; the numbers of a refusal stand beside them."""
+
+SAMPLES: dict[object, object] = {int: 4711, str: "sample", bytes: b"\x00\xfe", bool: True, list[int]: [1, 2, 3]}
+
+INSIDE = {"stream_id", "first_known_stream_id", "outcome"}
+"""Numbers that mean nothing to a client."""
+
+
+def every_refusal(base: type[o.Refusal] = o.Refusal) -> Iterator[type[o.Refusal]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from every_refusal(kind)
+
+
+def sample(kind: type[o.Refusal]) -> o.Refusal:
+    return kind(**{name: value_of(kind, name) for name in kind.__struct_fields__})
+
+
+def value_of(kind: type[o.Refusal], name: str) -> typing.Any:
+    """Another number for each field, rising, so that what is asked for is above a limit."""
+    value = SAMPLES[typing.get_type_hints(kind)[name]]
+    return value + kind.__struct_fields__.index(name) if type(value) is int else value
+
+
+def split(answer: bytes) -> tuple[int, dict[str, str], dict[str, typing.Any]]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    line, *lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    assert int(headers["Content-Length"]) == len(body)
+    return int(line.split(" ")[1]), headers, msgspec.json.decode(body)
+
+
+KINDS = sorted(set(every_refusal()), key=lambda kind: kind.__name__)
+
+
+def test_map_is_total_and_has_nothing_else() -> None:
+    assert len(KINDS) > 25
+    assert set(RULES) == set(KINDS)
+
+
+def test_codes_are_stable_names_and_differ() -> None:
+    codes = [kind.code for kind in KINDS]
+    assert len(set(codes)) == len(codes)
+    assert all(code.isidentifier() and code == code.lower() for code in codes)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_refusal_is_told_with_its_numbers(kind: type[o.Refusal]) -> None:
+    status, headers, problem = split(problem_of(sample(kind)))
+    assert headers["Content-Type"] == "application/problem+json"
+    assert headers["Cache-Control"] == "no-store"
+    assert status == problem["status"] == RULES[kind].status
+    assert problem["code"] == kind.code
+    assert problem["type"] == f"urn:oncelog:{kind.code}"
+    assert problem["retryable"] is kind.retryable
+    assert ("Retry-After" in headers) is kind.retryable
+    assert problem["detail"]
+    assert "{" not in problem["detail"]
+    fields = set(kind.__struct_fields__) - INSIDE
+    assert not fields & MEMBERS, "a number must not hide what every problem has"
+    assert set(problem) == MEMBERS | fields
+    for name in fields:
+        value = value_of(kind, name)
+        assert problem[name] == (value.hex() if isinstance(value, bytes) else value)
+
+
+def test_number_below_its_range_is_a_mistake_and_not_too_large() -> None:
+    status, _, problem = split(problem_of(o.TooLarge("partitions", 10_000, -1)))
+    assert (status, problem["code"], problem["limit"], problem["received"]) == (400, "too_large", 10_000, -1)
+    assert "over" not in problem["detail"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_every_dialect_can_tell_every_refusal(kind: type[o.Refusal], dialect: Dialect) -> None:
+    status, _, problem = split(refused(sample(kind), dialect))
+    assert (status, problem["code"]) == (RULES[kind].status, kind.code)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "dialect", "headers"),
+    [
+        (o.SequenceGap(5, 7), Dialect.PRODUCER, {"Producer-Expected-Seq": "5", "Producer-Received-Seq": "7"}),
+        (o.SequenceGap(5, 7), Dialect.X, {"X-Expected-Seq": "5", "X-Received-Seq": "7"}),
+        (o.Fenced(3, 2), Dialect.PRODUCER, {"Producer-Epoch": "3"}),
+        (o.Fenced(3, 2), Dialect.X, {"X-Error": "stale-epoch", "X-Current-Epoch": "3"}),
+        (
+            o.StreamClosedRefusal(1, 42),
+            Dialect.PLAIN,
+            {"Stream-Closed": "true", "Stream-Next-Offset": "0000000000000042"},
+        ),
+        (
+            o.TailMismatch(1, 40, 42),
+            Dialect.PLAIN,
+            {"ETag": '"0000000000000042"', "Stream-Next-Offset": "0000000000000042"},
+        ),
+    ],
+)
+def test_dialect_has_its_own_headers(refusal: o.Refusal, dialect: Dialect, headers: dict[str, str]) -> None:
+    found = split(refused(refusal, dialect))[1]
+    assert {name: found.get(name) for name in headers} == headers
+
+
+def test_statuses_that_are_used_have_a_line() -> None:
+    for rule in RULES.values():
+        assert answers.PHRASES[rule.status]
+    for status in answers.PHRASES:
+        HTTPStatus(status)
+
+
+def test_answer_with_text_from_outside_stays_one_answer() -> None:
+    """Names come back in the body, where a line break is harmless."""
+    answer = problem_of(o.TopicMissing("a\r\nEvil: yes\r\n\r\n{}", 0))
+    status, headers, problem = split(answer)
+    assert status == 404
+    assert "Evil" not in headers
+    assert problem["topic"] == "a\r\nEvil: yes\r\n\r\n{}"

@@ -1,0 +1,72 @@
+"""A server process for tests, for what only a process has: signals, an exit code, memory of its own.
+
+    python -m tests.servers.process '{"in_memory": true, "http.idle_ms": 100}'
+"""
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from oncelog.servers.process import run
+from oncelog.servers.settings import load
+from tests.servers.talking import PATIENCE_S, Answer, Client, Headers
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+
+
+class Process:
+    """`oncelog.servers.process.run`, started and ready."""
+
+    def __init__(self, **settings: Any) -> None:
+        chosen = {"http.address": "127.0.0.1:0", **settings}
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "tests.servers.process", msgspec.json.encode(chosen).decode()],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.popen.stdout is not None
+        line = self.popen.stdout.readline()
+        if not line.startswith("ready http=127.0.0.1:"):
+            self.popen.kill()
+            raise AssertionError(f"not ready: {line!r} {self.popen.communicate()[1]}")
+        self.port = int(line.split(" ")[1].rpartition(":")[2])
+
+    def ask(self, method: str, target: str, body: bytes = b"", /, headers: Headers | None = None) -> Answer:
+        with Client(self.port) as client:
+            return client.ask(method, target, body, headers)
+
+    def tell_to_stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.popen.send_signal(number)
+
+    def ended(self) -> tuple[int, str]:
+        """(exit code, what it wrote to stderr), once it has ended."""
+        _, errors = self.popen.communicate(timeout=PATIENCE_S)
+        return self.popen.returncode, errors
+
+
+@contextlib.contextmanager
+def process(**settings: Any) -> Iterator[Process]:
+    """A server process for as long as the block; keys as in a settings file, dots as underscores twice."""
+    server = Process(**{key.replace("__", "."): value for key, value in settings.items()})
+    try:
+        yield server
+    finally:
+        server.popen.kill()
+        server.popen.communicate()
+
+
+def main() -> int:
+    settings = load(None, msgspec.json.decode(sys.argv[1]))
+    return run(settings, lambda line: print(line, flush=True))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

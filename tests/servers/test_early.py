@@ -1,0 +1,148 @@
+"""Requests that overtake each other on several connections: taken in their order, or told the gap after a while."""
+
+import contextlib
+import itertools
+import time
+
+import pytest
+
+from oncelog import limits
+from tests.servers.running import Running, running
+from tests.servers.talking import Client, Headers, request
+
+HOLD_MS = 300
+
+
+def numbered(seq: int, epoch: int = 0, name: str = "p") -> Headers:
+    return {"Producer-Id": name, "Producer-Epoch": epoch, "Producer-Seq": seq}
+
+
+def x_numbered(seq: int, **more: str) -> Headers:
+    return {"X-Producer-Id": "p", "X-Producer-Seq": seq, **more}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[1::4])
+def test_sequences_over_several_connections_are_taken_in_order(
+    shared: Running, text: str, order: tuple[int, ...]
+) -> None:
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(shared.client()) for _ in order]
+        for seq in order:
+            clients[seq].send(request("POST", text, b"%d" % seq, numbered(seq)))
+            # The next one leaves only when this one was looked at.
+            shared.until(lambda: sum(len(c.slots) for c in shared.server.connections) == len(_waiting(shared)))
+        for seq, client in enumerate(clients):
+            answer = client.answer()
+            assert (answer.status, answer.next_offset) == (200, seq + 1)
+            assert "stream-duplicate" not in answer.headers
+    assert shared.ask("GET", text).body == b"0123"
+
+
+def _waiting(server: Running) -> list[object]:
+    return [held for waiting in server.server.early._held.values() for held in waiting.values()]
+
+
+def test_early_sequences_of_the_x_dialect_wait_too(shared: Running, text: str) -> None:
+    with shared.client() as first, shared.client() as second:
+        assert first.ask("POST", text, b"0", x_numbered(0)).status == 201
+        second.send(request("POST", text, b"2", x_numbered(2)))
+        shared.until(lambda: bool(shared.server.early))
+        assert first.ask("POST", text, b"1", x_numbered(1)).status == 201
+        assert second.answer().status == 201
+    assert shared.ask("GET", text).body == b"012"
+
+
+def test_early_close_waits_too(shared: Running, text: str) -> None:
+    with shared.client() as first, shared.client() as second:
+        second.send(request("POST", text, headers=numbered(1) | {"Stream-Closed": "true"}))
+        shared.until(lambda: bool(shared.server.early))
+        assert first.ask("POST", text, b"0", numbered(0)).status == 200
+        answer = second.answer()
+        assert (answer.status, answer.headers["stream-closed"], answer.next_offset) == (204, "true", 1)
+
+
+def test_real_gap_is_409_after_the_hold(shared: Running, text: str) -> None:
+    began = time.monotonic()
+    with shared.client() as client:
+        answer = client.ask("POST", text, b"x", numbered(1))
+    assert time.monotonic() - began >= HOLD_MS / 1000
+    assert (answer.status, answer.code) == (409, "sequence_gap")
+    assert (answer.json["expected"], answer.json["received"]) == (0, 1)
+    assert answer.headers["producer-expected-seq"] == "0"
+    assert answer.headers["producer-received-seq"] == "1"
+    assert shared.ask("HEAD", text).next_offset == 0
+    assert not shared.on_loop(lambda: bool(shared.server.early))
+
+
+def test_gap_of_the_x_dialect_has_its_headers(shared: Running, text: str) -> None:
+    assert shared.ask("POST", text, b"0", x_numbered(0)).status == 201
+    answer = shared.ask("POST", text, b"x", x_numbered(2))
+    assert (answer.status, answer.code) == (409, "sequence_gap")
+    assert (answer.headers["x-expected-seq"], answer.headers["x-received-seq"]) == ("1", "2")
+
+
+def test_gap_is_told_to_all_that_wait_when_the_missing_one_does_not_come(shared: Running, text: str) -> None:
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(shared.client()) for _ in range(3)]
+        for seq, client in enumerate(clients, start=1):
+            client.send(request("POST", text, b"x", numbered(seq)))
+        for seq, client in enumerate(clients, start=1):
+            answer = client.answer()
+            assert (answer.status, answer.json["expected"], answer.json["received"]) == (409, 0, seq)
+
+
+def test_request_too_far_ahead_is_told_at_once(topic: str) -> None:
+    path = f"/v1/stream/{topic}"
+    with running(early_hold_ms=60_000) as server:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        far = limits.HTTP_EARLY_AHEAD_MAX + 1
+        assert server.ask("POST", path, b"x", numbered(far)).json["expected"] == 0
+        with server.client() as client:
+            client.send(request("POST", path, b"x", numbered(far - 1)))
+            server.until(lambda: bool(server.server.early))
+            second = server.ask("POST", path, b"x", numbered(far - 1))
+            assert second.code == "sequence_gap", "a second request for one sequence is told at once"
+
+
+def test_server_that_holds_nothing_tells_at_once(topic: str) -> None:
+    path = f"/v1/stream/{topic}"
+    with running(early_hold_ms=0) as server:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        assert server.ask("POST", path, b"x", numbered(1)).code == "sequence_gap"
+
+
+def test_held_request_is_refused_when_it_is_fenced_meanwhile(topic: str) -> None:
+    path = f"/v1/stream/{topic}"
+    with running(early_hold_ms=60_000) as server, server.client() as old:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        assert server.ask("POST", path, b"0", numbered(0)).status == 200
+        old.send(request("POST", path, b"x", numbered(2)))
+        server.until(lambda: bool(server.server.early))
+        for seq in range(2):
+            assert server.ask("POST", path, b"n", numbered(seq, epoch=1)).status == 200
+        answer = old.answer()
+        assert (answer.status, answer.headers["producer-epoch"]) == (403, "1")
+        assert server.ask("GET", path).body == b"0nn"
+
+
+def test_held_request_whose_client_has_gone_is_still_carried_out(topic: str) -> None:
+    path = f"/v1/stream/{topic}"
+    with running(early_hold_ms=60_000) as server:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        gone = Client(server.port)
+        gone.send(request("POST", path, b"1", numbered(1)))
+        server.until(lambda: bool(server.server.early))
+        gone.reset()
+        server.until(lambda: not server.server.connections)
+        assert server.ask("POST", path, b"0", numbered(0)).status == 200
+        server.until(lambda: not server.server.early)
+        retry = server.ask("POST", path, b"1", numbered(1))
+        assert (retry.status, retry.next_offset) == (204, 2)
+        assert server.ask("GET", path).body == b"01"
+
+
+def test_pipelined_sequences_after_a_gap_on_one_connection_are_answered_in_order(shared: Running, text: str) -> None:
+    with shared.client() as client:
+        client.send(b"".join(request("POST", text, b"%d" % seq, numbered(seq)) for seq in (2, 1, 0, 3)))
+        assert [client.answer().next_offset for _ in range(4)] == [3, 2, 1, 4]
+    assert shared.ask("GET", text).body == b"0123"
