@@ -44,8 +44,8 @@ setup: .venv/.packages .venv/.project ## make .venv, install pinned packages, bu
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
-run: setup ## write through crashes and audit the result
-	$(BIN)/python examples/kill_and_audit.py $(ARGS)
+run: setup ## start a server, write to it through kills and a bad network, audit the result
+	$(BIN)/python examples/http_demo.py $(ARGS)
 
 test: setup ## run the tests (ARGS="-k name" to choose)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -60,8 +60,10 @@ format: setup ## rewrite the code as `make check` wants it, where a tool can
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-crash: setup ## kill a real engine on a real disk, ROUNDS=300 times
+crash: setup ## kill a real engine, then a real server without and with a bad network before it, ROUNDS=300 times each
 	$(BIN)/python -m tests.crash.kill_loop --rounds $(ROUNDS)
+	$(BIN)/python -m tests.crash.http_kill_loop --rounds $(ROUNDS)
+	$(BIN)/python -m tests.crash.http_kill_loop --rounds $(ROUNDS) --proxy
 
 sim: setup ## run the engine on a simulated disk that fails, SEEDS=200 seeds
 	$(BIN)/python -m tests.crash.sim_loop --seeds $(SEEDS)

@@ -259,6 +259,9 @@ HTTP_CONNECTION_EPOCHS_MAX: Final = 64
 HTTP_RECEIVE_BYTES: Final = 256 * KIB
 """The buffer that all connections share for reading: a socket read is handed on before the next one begins."""
 
+HTTP_BODIES_BYTES_MAX: Final = 1024 * MIB
+"""Bodies above 64 KiB of all connections while they come in. Beyond it the next one is told to try again."""
+
 HTTP_BODIES_KEPT_BYTES: Final = 128 * MIB
 """Bodies of catch-up reads kept for the next reader of the same stretch: it costs a quarter of reading it again."""
 

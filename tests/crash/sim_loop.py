@@ -262,7 +262,7 @@ def run_seed(seed: int) -> SimRun:
 
 
 def explore_workloads(chosen: tuple[int, int]) -> int:
-    """Every workload of so many operations that begins with this one, cut at every call. Returns the survivors judged."""
+    """Every workload of so many operations that begins with this one, cut at every call: the survivors judged."""
     length, first = chosen
     bases = (Base(), Base(near_end=True))
     survivors = 0

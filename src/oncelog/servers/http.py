@@ -17,7 +17,7 @@ from oncelog.core.outcome import Confirmed, Outcome, StreamDone
 from oncelog.engine.engine import Engine
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, Render, Submit
-from oncelog.protocols.http.parser import Request, RequestParser, RequestRefused
+from oncelog.protocols.http.parser import BodyBudget, Request, RequestParser, RequestRefused
 from oncelog.protocols.http.routes import Router, refused_answer
 from oncelog.protocols.http.session import Session
 from oncelog.servers.early import Early, EarlyRequests
@@ -118,7 +118,9 @@ class Connection(asyncio.BufferedProtocol):
         self._taken_at = 0.0
         """What the client had taken when `look_at` last saw it take something, and when that was."""
         settings = server.settings
-        self._parser = RequestParser(self._requested, settings.header_bytes_max, settings.body_bytes_max)
+        self._parser = RequestParser(
+            self._requested, settings.header_bytes_max, settings.body_bytes_max, server.body_budget
+        )
         self._straight = False
         self._is_paused = False
         self._is_flushing = False
@@ -138,6 +140,7 @@ class Connection(asyncio.BufferedProtocol):
             if slot.reading is not None:
                 slot.reading.cancel()
         self.slots.clear()
+        self._parser.let_go()
         self.server.left(self)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -207,6 +210,8 @@ class Connection(asyncio.BufferedProtocol):
         if len(self.slots) < self.server.settings.pipelined_max and not self._transport.is_closing():
             self._is_paused = False
             self.server.paused.discard(self)
+            if self.request_at:
+                self.request_at = self.server.loop.time()  # the time that we did not read is not the client's
             self._transport.resume_reading()
 
     # --- requests --------------------------------------------------------------------------------------------------
@@ -318,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
             self.server.counts.cut_stalled += 1
             self._transport.abort()
             return
-        if self.request_at and not self.is_closing:
+        if self.request_at and not self.is_closing and not self._is_paused:
             spent_ms = (now - self.request_at) * 1000
             if not self._parser.in_body:
                 if spent_ms > settings.header_deadline_ms:
@@ -355,6 +360,7 @@ class HttpServer:
         self.counts = counts
         self.router = Router(engine.name_of, x_producer_strict=settings.x_producer_strict)
         self.early = EarlyRequests(engine.submit, loop.call_later, loop.call_soon, settings.early_hold_ms)
+        self.body_budget = BodyBudget(limits.HTTP_BODIES_BYTES_MAX)
         self.receive_buffer = memoryview(bytearray(limits.HTTP_RECEIVE_BYTES))
         self.connections: dict[Connection, None] = {}
         self.paused: set[Connection] = set()

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from oncelog import __version__
+from oncelog import __version__, limits
 from oncelog.core.command import GetReceipt
 from oncelog.core.outcome import Outcome, ProducerFound, ReceiptFound, Refusal, TopicMissing
 from oncelog.core.producer import Producer
@@ -83,7 +83,13 @@ class Asks:
     def _streams(self, action: actions.ListStreams) -> bytes:
         page = self._engine.list_topics(action.prefix, action.after, action.limit)
         rows: list[dict[str, object]] = []
+        next_ = page.next
+        last = ""
         for name, topic in page.rows:
+            if rows and len(rows) + len(topic.stream_ids) > limits.HTTP_LIST_MAX:
+                next_ = last  # a page is by topic, and topics may have thousands of partitions
+                break
+            last = name
             for partition, stream_id in enumerate(topic.stream_ids):
                 stream = self._engine.view.stream(stream_id)
                 if stream is not None:
@@ -99,7 +105,7 @@ class Asks:
                             "time_ms": stream.time_ns // 1_000_000,
                         }
                     )
-        return admin.listed("streams", rows, page.next)
+        return admin.listed("streams", rows, next_)
 
     def _producers(self, action: actions.ListProducers, answer: Answer) -> None:
         topic = self._engine.view.topic(action.topic)

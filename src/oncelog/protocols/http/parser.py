@@ -4,9 +4,11 @@ syntax; here are the bounds.
     feed(data)                  bytes as they came from the socket
     body_room() / body_came(n)  a large body goes straight into its own buffer, past the parser
 
-A body with a stated length above STRAIGHT_BYTES_MIN is received into a buffer of exactly that size: nothing behind it
-is read by accident, and its bytes are copied once less. An oversize body is read to its end and thrown away, up to
-`limits.HTTP_DISCARD_BYTES_MAX`: a client that is cut while it sends sees a reset instead of the answer.
+A body with a stated length above STRAIGHT_BYTES_MIN is received into its own buffer, never past its end: nothing behind
+it is read by accident, and its bytes are copied less often. The buffer grows with what comes, since a promise of four
+megabytes costs its sender one header; all buffers together have a budget. An oversize body is read to its end and
+thrown away, up to `limits.HTTP_DISCARD_BYTES_MAX`: a client that is cut while it sends sees a reset instead of the
+answer.
 
 After an error nothing more is read from the connection: where the next request begins is not known.
 """
@@ -24,7 +26,25 @@ STRAIGHT_BYTES_MIN: Final = 64 * limits.KIB
 CHUNK_OVERHEAD: Final = 8
 """Bytes beside each byte of a chunked body, at most: chunks of one byte have five."""
 
+STRAIGHT_GROWTH: Final = 4
+"""A buffer is never larger than this many times what has come."""
+
 Body = bytes | bytearray
+
+
+class BodyBudget:
+    """Bytes that large bodies of all connections may take while they come in."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_used = 0
+
+    def take(self, count: int) -> bool:
+        """Take them if they are there."""
+        if self.bytes_used + count > self.bytes_max:
+            return False
+        self.bytes_used += count
+        return True
 
 
 class Request:
@@ -57,8 +77,15 @@ class RequestRefused(Exception):
 class RequestParser:
     """One connection's side of the conversation."""
 
-    def __init__(self, on_request: Callable[[Request], None], header_bytes_max: int, body_bytes_max: int) -> None:
+    def __init__(
+        self,
+        on_request: Callable[[Request], None],
+        header_bytes_max: int,
+        body_bytes_max: int,
+        budget: BodyBudget | None = None,
+    ) -> None:
         self._on_request = on_request
+        self._budget = budget or BodyBudget(limits.HTTP_BODIES_BYTES_MAX)
         self._header_bytes_max = header_bytes_max
         self._body_bytes_max = body_bytes_max
         self._parser = httptools.HttpRequestParser(self)
@@ -78,6 +105,7 @@ class RequestParser:
         self._fed_bytes = 0
         self._pieces: list[bytes] = []
         self._straight: bytearray | None = None
+        self._straight_length = 0
         self._error: RequestRefused | None = None
         self._discards: RequestRefused | None = None
 
@@ -108,6 +136,29 @@ class RequestParser:
                 raise RequestRefused(400, "malformed_request", f"not an HTTP/1.1 request: {error}") from None
         if self._error is not None:
             raise self._error
+        if self._straight is not None and self.in_body and not self._straight:
+            self._grow()
+
+    def _grow(self) -> None:
+        """Room for more of a large body."""
+        assert self._straight is not None
+        old = b"".join(self._pieces) if self._pieces else self._straight
+        self._pieces = []
+        size = min(self._straight_length, max(STRAIGHT_BYTES_MIN, STRAIGHT_GROWTH * len(old)))
+        if not self._budget.take(size - len(self._straight)):
+            used, limit = self._budget.bytes_used, self._budget.bytes_max
+            detail = "bodies of all clients together are too large at the moment"
+            raise RequestRefused(503, "overloaded", detail, limit=limit, received=used + size)
+        # A new one: a buffer that somebody still looks at cannot grow in place.
+        grown = bytearray(size)
+        grown[: len(old)] = old
+        self._straight = grown
+
+    def let_go(self) -> None:
+        """The connection is gone: give back what its body took."""
+        if self._straight is not None:
+            self._budget.bytes_used -= len(self._straight)
+            self._straight = None
 
     def _bound_what_is_kept(self, count: int) -> None:
         """httptools hands a header or a trailer over when it is whole: one without an end would grow without a bound.
@@ -121,14 +172,18 @@ class RequestParser:
     def body_room(self) -> memoryview | None:
         """Where the rest of a large body belongs; None when bytes go to `feed`."""
         if self._straight is None or not self.in_body or self.body_bytes == len(self._straight):
-            return None
+            return None  # a buffer that is full and not the whole body has grown before this is asked again
         return memoryview(self._straight)[self.body_bytes :]
 
     def body_came(self, count: int) -> None:
-        """`count` bytes were put at the front of `body_room`."""
+        """`count` bytes were put at the front of `body_room`. Raises RequestRefused."""
         assert self._straight is not None
         self.body_bytes += count
-        if self.body_bytes == len(self._straight):
+        if self.body_bytes < len(self._straight):
+            return
+        if self.body_bytes < self._straight_length:
+            self._grow()
+        else:
             method, keep_alive = self._parser.get_method(), self._parser.should_keep_alive()
             # The parser still waits for this body: it starts over with the next request.
             self._parser = httptools.HttpRequestParser(self)
@@ -177,7 +232,8 @@ class RequestParser:
         if length > self._body_bytes_max:
             self._discard(length)
         elif length > STRAIGHT_BYTES_MIN:
-            self._straight = bytearray(length)
+            self._straight = bytearray()
+            self._straight_length = length
 
     def _expect(self, expectation: bytes) -> None:
         if expectation.lower() != b"100-continue":
@@ -191,7 +247,7 @@ class RequestParser:
             if self.body_bytes > limits.HTTP_DISCARD_BYTES_MAX:
                 self._fail(self._discards)
         elif self._straight is not None:
-            self._straight[self.body_bytes - len(piece) : self.body_bytes] = piece
+            self._pieces.append(piece)  # what came with the head; `feed` puts it into a buffer
         else:
             self._pieces.append(piece)
             if self.body_bytes > self._body_bytes_max:
@@ -206,8 +262,9 @@ class RequestParser:
 
     def _finish(self, method: bytes, keep_alive: bool) -> None:
         body: Body
-        if self._straight is not None:
+        if self._straight:
             body = self._straight
+            self.let_go()
         else:
             body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         request = Request(method, self._target, self._headers, body, keep_alive)
@@ -227,8 +284,8 @@ class RequestParser:
         limit = self._body_bytes_max
         refused = RequestRefused(413, "body_too_large", "the body is too large", limit=limit, received=length)
         self._pieces = []
-        if length > limits.HTTP_DISCARD_BYTES_MAX:
-            self._fail(refused)
+        if length > limits.HTTP_DISCARD_BYTES_MAX or self.expects_continue:
+            self._fail(refused)  # it would be too much, or it has not been sent yet
         else:
             self._discards = refused
 

@@ -232,4 +232,13 @@ def refused_answer(refused: RequestRefused) -> bytes:
     """The answer to bytes that are no request, or one over a bound."""
     numbers = {name: value for name in ("limit", "received") if (value := getattr(refused, name)) >= 0}
     hint = "send it in smaller pieces, or through a stage" if refused.status == 413 else ""
-    return answers.problem(refused.status, refused.code, refused.detail, hint=hint, numbers=numbers)
+    headers = b"Retry-After: 1\r\n" if refused.status == 503 else b""
+    return answers.problem(
+        refused.status,
+        refused.code,
+        refused.detail,
+        hint=hint,
+        retryable=refused.status == 503,
+        numbers=numbers,
+        headers=headers,
+    )
