@@ -39,7 +39,8 @@ def text_refused(what: str, text: str, bytes_max: int) -> Refusal | None:
 def name_refused(what: str, name: str, bytes_max: int, *, empty: bool = False) -> Refusal | None:
     """A name that is part of an index key: not empty unless `empty`, and no NUL, which ends it there."""
     if "\0" in name or not (name or empty):
-        return NameInvalid(name, f"a {what} holds at least one character and no NUL")
+        article = "an" if what[0] in "aeiou" else "a"
+        return NameInvalid(name, f"{article} {what} holds at least one character and no NUL")
     return text_refused(what, name, bytes_max)
 
 
@@ -127,11 +128,11 @@ def _txn_id(txn_id: str) -> Refusal | None:
     return name_refused("txn id", txn_id, limits.TXN_ID_BYTES_MAX, empty=True)
 
 
-def _application(command: c.OpenStage | c.GetApplication) -> Refusal | None:
+def _application(command: c.OpenStage) -> Refusal | None:
     return name_refused("application name", command.application, limits.APPLICATION_NAME_BYTES_MAX, empty=True)
 
 
-def _open_application(command: c.OpenApplication) -> Refusal | None:
+def _open_application(command: c.OpenApplication | c.GetApplication) -> Refusal | None:
     return name_refused("application name", command.application, limits.APPLICATION_NAME_BYTES_MAX)
 
 
@@ -300,5 +301,5 @@ _CHECKS: Final[dict[type[c.Command], Callable[[Any], Refusal | None]]] = {
     c.GetProducer: _get_producer,
     c.GetCursor: _cursor,
     c.GetTxn: _txn,
-    c.GetApplication: _application,
+    c.GetApplication: _open_application,
 }
