@@ -26,6 +26,7 @@ CLIENT_COLUMN = ("client", "spark", "pipelines")
 OPEN_TO_CLIENT_COLUMN = (
     "oncelog.client",
     "oncelog.core.batch",
+    "oncelog.core.batch_arrow",
     "oncelog.core.ids",
     "oncelog.core.record",
     "oncelog.errors",

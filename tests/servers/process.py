@@ -1,13 +1,13 @@
 """A server process for tests, for what only a process has: signals, an exit code, memory of its own.
 
-    python -m tests.servers.process '{"in_memory": true, "http.idle_ms": 100}'
+python -m tests.servers.process '{"in_memory": true, "http.idle_ms": 100}'
 """
 
 import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import msgspec
 
 from oncelog.servers.process import run
 from oncelog.servers.settings import load
-from tests.servers.talking import PATIENCE_S, Answer, Client, Headers
+from tests.servers.talking import PATIENCE_S, Answer, Client
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
@@ -39,7 +39,9 @@ class Process:
             raise AssertionError(f"not ready: {line!r} {self.popen.communicate()[1]}")
         self.port = int(line.split(" ")[1].rpartition(":")[2])
 
-    def ask(self, method: str, target: str, body: bytes = b"", /, headers: Headers | None = None) -> Answer:
+    def ask(
+        self, method: str, target: str, body: bytes = b"", /, headers: Mapping[str, str | int] | None = None
+    ) -> Answer:
         with Client(self.port) as client:
             return client.ask(method, target, body, headers)
 

@@ -11,7 +11,7 @@ server process ends the block with that exception instead.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -56,7 +56,7 @@ class Running:
         return Client(self.port, receive_bytes=receive_bytes)
 
     def ask(
-        self, method: str, target: str, body: bytes = b"", /, headers: dict[str, str | int] | None = None
+        self, method: str, target: str, body: bytes = b"", /, headers: Mapping[str, str | int] | None = None
     ) -> Answer:
         """One request on a connection of its own: what any other client sees meanwhile."""
         with self.client() as client:
@@ -161,9 +161,7 @@ class Running:
         if self._directory is None:
             self.engine = open_in_memory(loop, settings=self._engine_settings, fatal=self._bugs.append)
         else:
-            self.engine = open_engine(
-                self._directory, loop, settings=self._engine_settings, fatal=self._bugs.append
-            )
+            self.engine = open_engine(self._directory, loop, settings=self._engine_settings, fatal=self._bugs.append)
         self.server = HttpServer(self.engine, self._settings, loop, Counts())
         self._ready.set_result(await self.server.start())
         await self._stop.wait()

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -45,14 +46,14 @@ class Answer(NamedTuple):
         return int(text)
 
 
-def request(method: str, target: str, body: bytes = b"", /, headers: Headers | None = None) -> bytes:
+def request(method: str, target: str, body: bytes = b"", /, headers: Mapping[str, str | int] | None = None) -> bytes:
     """The bytes of a request. A body has a length and, unless told otherwise, a type."""
     told: Headers = {"Host": "test"}
     if body:
         told |= {"Content-Type": "text/plain", "Content-Length": len(body)}
     elif method in ("POST", "PUT", "PATCH"):
         told["Content-Length"] = 0
-    told |= headers or {}
+    told.update(headers or {})
     lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
     return f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode() + body
 
@@ -93,7 +94,9 @@ class Client:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def ask(self, method: str, target: str, body: bytes = b"", /, headers: Headers | None = None) -> Answer:
+    def ask(
+        self, method: str, target: str, body: bytes = b"", /, headers: Mapping[str, str | int] | None = None
+    ) -> Answer:
         self.send(request(method, target, body, headers))
         return self.answer(head=method == "HEAD")
 
@@ -140,6 +143,10 @@ class Client:
 
     def line(self) -> bytes:
         return self._file.readline()
+
+    def drain(self) -> bytes:
+        """Everything until the server closes the connection."""
+        return self._file.read()
 
     @property
     def is_cut(self) -> bool:

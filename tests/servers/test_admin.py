@@ -15,7 +15,7 @@ TYPE: Headers = {"Content-Type": "text/plain"}
 
 def test_topic_is_made_agreed_with_and_told(shared: Running, topic: str) -> None:
     path = f"/v1/topics/{topic}"
-    body = b'{"partitions": 3, "content_type": "text/plain", "dedupe_floor_ms": -1, "duplicate_window_ms": 0, "id_zone": "z"}'
+    body = b'{"partitions": 3, "content_type": "text/plain", "dedupe_floor_ms": -1, "id_zone": "z"}'
     assert shared.ask("GET", path).code == "topic_missing"
     assert shared.ask("PUT", path, body).status == 201
     assert shared.ask("PUT", path, body).status == 200
@@ -24,7 +24,8 @@ def test_topic_is_made_agreed_with_and_told(shared: Running, topic: str) -> None
     told = shared.ask("GET", path).json
     assert told.pop("created_ms") > 1_700_000_000_000
     assert told == {
-        "name": topic, "partitions": 3, "content_type": "text/plain", "dedupe_floor_ms": -1, "duplicate_window_ms": 0, "id_zone": "z",
+        "name": topic, "partitions": 3, "content_type": "text/plain", "dedupe_floor_ms": -1, "duplicate_window_ms": 0,
+        "id_zone": "z",
     }  # fmt: skip
 
 
@@ -53,7 +54,15 @@ def test_settings_are_changed_one_by_one_and_none_is_lost(shared: Running, topic
 
 
 @pytest.mark.parametrize(
-    "body", [b"{}", b"", b'{"partitions": 2, "dedupe_floor_ms": 1}', b'{"id_zone": "x"}', b'{"content_type": "a\\r\\nb"}', b'{"what": 1}']
+    "body",
+    [
+        b"{}",
+        b"",
+        b'{"partitions": 2, "dedupe_floor_ms": 1}',
+        b'{"id_zone": "x"}',
+        b'{"content_type": "a\\r\\nb"}',
+        b'{"what": 1}',
+    ],
 )
 def test_change_that_makes_no_sense_is_400(shared: Running, topic: str, body: bytes) -> None:
     shared.ask("PUT", f"/v1/topics/{topic}")
@@ -71,7 +80,12 @@ def test_trim_and_delete_records_say_where_the_stream_stands(shared: Running, to
     assert shared.ask("POST", f"/v1/topics/{topic}/trim", b'{"floor": 2}').json["floor"] == 2
     assert shared.ask("GET", path).body == b"cf"
     assert shared.ask("POST", f"/v1/topics/{topic}/trim", b'{"floor": 7}').code == "offset_ahead"
-    for body in (b'{"ranges": [[4, 3]]}', b'{"ranges": [[3, 4], [2, 3]]}', b'{"ranges": [[-1, 1]]}', b'{"ranges": [[1]]}'):
+    for body in (
+        b'{"ranges": [[4, 3]]}',
+        b'{"ranges": [[3, 4], [2, 3]]}',
+        b'{"ranges": [[-1, 1]]}',
+        b'{"ranges": [[1]]}',
+    ):
         assert shared.ask("POST", f"/v1/topics/{topic}/delete-records", body).status == 400
 
 
@@ -92,7 +106,6 @@ def test_cursor_is_put_told_and_forgotten(shared: Running, topic: str) -> None:
     shared.ask("PUT", f"/v1/stream/{topic}", b"a", TYPE)
     path = f"/v1/cursors/my%2Fcursor/{topic}"
     assert shared.ask("GET", path).code == "not_found"
-    assert shared.ask("DELETE", path).status in (204, 404)
     assert shared.ask("PUT", path, b'{"frontier": 1, "metadata": "\xc3\xbc", "pinned": true}').status == 204
     told = shared.ask("GET", path).json
     assert (told["name"], told["frontier"], told["metadata"], told["pinned"]) == ("my/cursor", 1, "ü", True)
@@ -111,18 +124,23 @@ def test_cut_is_one_instant_of_all_that_is_asked_for(topic: str) -> None:
     with running() as server:
         for name in ("a", "b", "c"):
             server.ask("PUT", f"/v1/stream/{name}", b"x" if name != "c" else b"", TYPE)
-        body = b'{"appends": [{"topic": "a", "records": [{"value": "1"}]}, {"topic": "b", "records": [{"value": "2"}]}]}'
+        body = (
+            b'{"appends": [{"topic": "a", "records": [{"value": "1"}]}, {"topic": "b", "records": [{"value": "2"}]}]}'
+        )
         server.ask("POST", "/v1/commit", body)
         cut = server.ask("GET", "/v1/cut?topic=b&topic=a").json
         assert cut["entry"] == server.entry()
         assert cut["time_ms"] > 1_700_000_000_000
-        assert sorted((row["topic"], row["floor"], row["stable"], row["tail"], row["closed"]) for row in cut["streams"]) == [
+        assert sorted(
+            (row["topic"], row["floor"], row["stable"], row["tail"], row["closed"]) for row in cut["streams"]
+        ) == [
             ("a", 0, 2, 2, False),
             ("b", 0, 2, 2, False),
         ]
         every = server.ask("GET", "/v1/cut").json
         assert sorted(row["topic"] for row in every["streams"]) == ["a", "b", "c"]
-        assert server.ask("GET", "/v1/cut?topic=a&topic=nobody").status in (200, 404)
+        some = server.ask("GET", "/v1/cut?topic=a&topic=nobody").json
+        assert [row["topic"] for row in some["streams"]] == ["a"], "what is not there is left out"
 
 
 def test_cut_never_tears_a_commit(topic: str) -> None:

@@ -1,4 +1,4 @@
-"""`POST /v1/commit`: all of it or none; conditions that hold and that fail; retries; and the stages of Spark writers."""
+"""`POST /v1/commit`: all of it or none; conditions that hold and that fail; retries; and what Spark stages."""
 
 import base64
 from typing import Any
@@ -24,11 +24,16 @@ def append(topic: str, *values: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def topics(shared: Running, topic: str) -> tuple[str, str]:
-    """Two streams of text; the first has one record, a producer `http:p` at epoch 1, the id `known` and a cursor at 1."""
+    """Two streams of text; the first has a record with the id `known` by `http:p` of epoch 1, and a cursor at 1."""
     one, two = f"{topic}-1", f"{topic}-2"
     for name in (one, two):
         shared.ask("PUT", f"/v1/stream/{name}", headers={"Content-Type": "text/plain"})
-    headers: Headers = {"Producer-Id": "p", "Producer-Epoch": 1, "Producer-Seq": 0, "Stream-Message-Id": "known"}
+    headers: Headers = {
+        "Producer-Id": "p",
+        "Producer-Epoch": 1,
+        "Producer-Seq": 0,
+        "Stream-Message-Id": "known",
+    }
     assert shared.ask("POST", f"/v1/stream/{one}", b"first", headers).status == 200
     assert shared.ask("PUT", f"/v1/cursors/c/{one}", b'{"frontier": 1}').status == 204
     return one, two
@@ -241,7 +246,7 @@ def test_driver_stages_and_publishes_exactly_once(shared: Running, topics: tuple
     name = f"app-{one}"
     opened = shared.ask("POST", f"/v1/applications/{name}").json
     assert opened == {"fence": 1, "query": "", "batch": -1, "source_end": ""}
-    stages = []
+    stages: list[dict[str, Any]] = []
     for values in ((b"a", b"b"), (b"c",)):
         stage = asked(shared, "/v1/stages", application=name, fence=1, ttl_ms=60_000).json
         assert (stage["count"], stage["duplicate"]) == (0, False)
@@ -291,18 +296,27 @@ def test_batch_out_of_turn_is_409(shared: Running, topics: tuple[str, str]) -> N
 
 def test_stage_that_is_not_what_its_owner_believes_is_refused(shared: Running, topics: tuple[str, str]) -> None:
     one, _ = topics
-    stage_id = asked(shared, "/v1/stages").json["stage_id"]
+    name = f"app-{one}"
+    shared.ask("POST", f"/v1/applications/{name}")
+    stage_id = asked(shared, "/v1/stages", application=name, fence=1).json["stage_id"]
     assert staged(shared, stage_id, 3, b"x").code == "stage_count_mismatch"
     assert staged(shared, stage_id, 0, b"x").status == 200
-    wrong = asked(
-        shared, "/v1/publish", application="", fence=0, query="", batch=-1,
-        stages=[{"stage_id": stage_id, "topic": one, "count": 9}],
-    )  # fmt: skip
-    assert wrong.status in (400, 409)
-    broken = shared.ask("POST", f"/v1/stages/{stage_id}?at=1", b"no batch", {"Content-Type": "text/plain"})
-    assert (broken.status, broken.code) == (400, "batch_invalid")
-    of_a_txn = codec.encode([(0, TIME_MS, None, b"x", ())], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-    assert shared.ask("POST", f"/v1/stages/{stage_id}?at=1", of_a_txn).status == 400
+    stages = [{"stage_id": stage_id, "topic": one, "count": 9}]
+    wrong = asked(shared, "/v1/publish", application=name, fence=1, query="q", batch=0, stages=stages)
+    assert (wrong.status, wrong.code) == (409, "stage_count_mismatch")
+    assert (wrong.json["expected"], wrong.json["actual"]) == (9, 1)
+    assert shared.ask("HEAD", f"/v1/stream/{one}").next_offset == 1
+
+
+def test_stage_takes_sound_batches_only(shared: Running) -> None:
+    stage_id = asked(shared, "/v1/stages").json["stage_id"]
+    records: list[codec.Record] = [(0, TIME_MS, None, b"x", ())]
+    of_a_txn = codec.encode(records, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    sound = codec.encode(records)
+    for batch in (b"no batch", of_a_txn, sound[:-1], sound + b"x", sound[:-1] + b"\xff"):
+        answer = shared.ask("POST", f"/v1/stages/{stage_id}?at=0", batch)
+        assert (answer.status, answer.code) == (400, "batch_invalid")
+    assert shared.ask("POST", f"/v1/stages/{stage_id}?at=0", sound).json["count"] == 1
 
 
 def test_dropped_and_unknown_stages_are_404(shared: Running) -> None:

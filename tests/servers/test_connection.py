@@ -147,6 +147,12 @@ def test_word_comes_in_its_turn(shared: Running, text: str, first: str) -> None:
         assert client.answer().status == 204
 
 
+def test_client_that_asks_before_it_sends_too_much_is_told_so_at_once(shared: Running, text: str) -> None:
+    with shared.client() as client:
+        client.send(f"POST {text} HTTP/1.1\r\nContent-Length: 5000000\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert client.answer().code == "body_too_large"
+
+
 def test_other_expectation_is_417(shared: Running, text: str) -> None:
     with shared.client() as client:
         client.send(request("POST", text, b"x", {"Expect": "200-ok"}))
@@ -157,7 +163,9 @@ def test_other_expectation_is_417(shared: Running, text: str) -> None:
 # --- HEAD ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["/health", "/metrics", "/v1/streams", "/v1/openapi.json", "/nowhere", "/v1/stream/nobody"])
+@pytest.mark.parametrize(
+    "target", ["/health", "/metrics", "/v1/streams", "/v1/openapi.json", "/nowhere", "/v1/stream/nobody"]
+)
 def test_head_has_no_body_whatever_it_asks(shared: Running, target: str) -> None:
     with shared.client() as client:
         client.send(request("HEAD", target) + request("GET", "/health"))

@@ -3,10 +3,15 @@
 import contextlib
 import itertools
 import time
+from collections.abc import Callable
 
 import pytest
 
 from oncelog import limits
+from oncelog.core.command import Append, Command
+from oncelog.core.outcome import SequenceGap
+from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.servers.early import EarlyRequests
 from tests.servers.running import Running, running
 from tests.servers.talking import Client, Headers, request
 
@@ -146,3 +151,61 @@ def test_pipelined_sequences_after_a_gap_on_one_connection_are_answered_in_order
         client.send(b"".join(request("POST", text, b"%d" % seq, numbered(seq)) for seq in (2, 1, 0, 3)))
         assert [client.answer().next_offset for _ in range(4)] == [3, 2, 1, 4]
     assert shared.ask("GET", text).body == b"0123"
+
+
+# --- without sockets -----------------------------------------------------------------------------------------------
+
+
+class Timers:
+    """What would be called later."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def later(self, _seconds: float, call: Callable[[], None]) -> "Timers.Timer":
+        self.waiting.append(call)
+        return Timers.Timer(self, call)
+
+    class Timer:
+        def __init__(self, timers: "Timers", call: Callable[[], None]) -> None:
+            self._timers = timers
+            self._call = call
+
+        def cancel(self) -> None:
+            if self._call in self._timers.waiting:
+                self._timers.waiting.remove(self._call)
+
+
+def early_append(seq: int, size: int, name: str = "p") -> Append:
+    claim = ProducerClaim(f"http:{name}", 0, seq, seq, int(SequenceMode.REQUESTS))
+    return Append("t", 0, b"x" * size, 1, claim=claim)
+
+
+def test_bytes_that_wait_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_EARLY_BYTES_MAX", 100)
+    timers = Timers()
+    submitted: list[Command] = []
+    gaps: list[object] = []
+    early = EarlyRequests(lambda command, _reply: submitted.append(command), timers.later, lambda f, *a: f(*a), 500)
+
+    def hold(command: Append) -> bool:
+        assert command.claim is not None
+        return early.hold(command, SequenceGap(0, command.claim.first), lambda _outcome: None, gaps.append)
+
+    assert not early
+    assert hold(early_append(1, 60))
+    assert not hold(early_append(2, 60)), "too much would wait"
+    assert not hold(early_append(2, 60, "other"))
+    assert hold(early_append(2, 40))
+    assert not hold(early_append(2, 0)), "one of them waits already"
+    assert early
+    early.taken(early_append(0, 0), 0)
+    assert submitted == [early_append(1, 60)]
+    assert hold(early_append(3, 60)), "what went on gave its bytes back"
+    early.give_up_all()
+    assert len(gaps) == 2
+    assert not early
+    assert not timers.waiting
+    assert hold(early_append(1, 100))
+    timers.waiting[0]()
+    assert (len(gaps), bool(early), timers.waiting) == (3, False, [])

@@ -1,14 +1,19 @@
 """Clients that do wrong, by mistake or on purpose: each is told what and why, nothing is written, others are served."""
 
 import contextlib
+import itertools
 import socket
 from collections.abc import Iterator
+from typing import Any
+from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from oncelog import limits
 from oncelog.limits import KIB, MIB
 from oncelog.servers.http import WRITE_HIGH_BYTES
+from tests.protocols.http.any_request import BODIES, HEADERS, METHODS, TARGETS
 from tests.servers.running import Running, running
 from tests.servers.talking import Answer, Client, Headers, request
 
@@ -121,10 +126,25 @@ def test_name_that_is_too_long_is_413_and_says_the_limit(tight: Running) -> None
     assert refused(tight, request("POST", "/v1/stream/" + "x" * 401, b"x")).status == 404
 
 
-@pytest.mark.parametrize("name", ["..", "a/../b", "%2e%2e/%2e%2e/etc/passwd", "a%2F..%2Fb", "a%00b", "a%0D%0AX: y", "//a"])
+@pytest.mark.parametrize(
+    "name", ["..", "a/../b", "%2e%2e/%2e%2e/etc/passwd", "a%2F..%2Fb", "a%00b", "a%0D%0AX: y", "//a"]
+)
 def test_name_with_traversal_is_400(tight: Running, name: str) -> None:
     answer = refused(tight, request("PUT", f"/v1/stream/{name}".replace(" ", "%20")))
     assert (answer.status, answer.code) == (400, "name_invalid")
+
+
+PATHS = ["stream/", "topics/", "receipts/", "producers/", "commit/producers/", "cursors/", "applications/", "stages/"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_path_that_ends_too_early_is_answered(any_server: Running, path: str) -> None:
+    for method, rest in itertools.product(
+        ("GET", "POST", "PUT", "PATCH", "DELETE"), ("", "/", "a/", "/a", "%00", "a%00b/c", "x" * 500)
+    ):
+        answer = any_server.ask(method, f"/v1/{path}{rest}", b'{"frontier": 0}' if method in ("PUT", "PATCH") else b"")
+        assert answer.status < 500
+        assert answer.status < 400 or answer.code
 
 
 # --- headers and numbers -------------------------------------------------------------------------------------------
@@ -189,7 +209,9 @@ def test_number_out_of_range_is_400(
 
 
 def test_more_partitions_than_a_topic_may_have_is_413(tight: Running) -> None:
-    answer = refused(tight, request("PUT", "/v1/stream/fresh", headers={"Stream-Partitions": limits.PARTITIONS_MAX + 1}))
+    answer = refused(
+        tight, request("PUT", "/v1/stream/fresh", headers={"Stream-Partitions": limits.PARTITIONS_MAX + 1})
+    )
     assert (answer.status, answer.code, answer.json["limit"]) == (413, "too_large", limits.PARTITIONS_MAX)
 
 
@@ -250,6 +272,31 @@ def test_content_type_with_a_line_break_makes_no_header(tight: Running) -> None:
     assert (answer.status, answer.code) == (400, "name_invalid")
 
 
+def test_bodies_of_all_clients_together_are_bounded(topic: str) -> None:
+    path = f"/v1/stream/{topic}"
+    body = b"x" * 900_000
+    small = mock.patch.object(limits, "HTTP_BODIES_BYTES_MAX", 1 * MIB)
+    with small, running() as server, server.client() as first, server.client() as second:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        whole = request("POST", path, body)
+        first.send(whole[:-1])
+        server.until(lambda: server.server.body_budget.bytes_used >= len(body))
+        with harmless(server):
+            second.send(whole[:200_000])
+            answer = second.answer()
+            assert (answer.status, answer.code, answer.json["limit"]) == (503, "overloaded", 1 * MIB)
+            assert answer.json["retryable"] is True
+            assert answer.headers["retry-after"] == "1"
+            assert server.ask("POST", "/v1/stream/nobody", b"small").status == 404, "small ones need no budget"
+        first.send(whole[-1:])
+        assert first.answer().next_offset == 1
+        assert server.ask("POST", path, body).next_offset == 2
+        first.send(whole[:-1])
+        server.until(lambda: server.server.body_budget.bytes_used >= len(body))
+        first.reset()
+        server.until(lambda: server.server.body_budget.bytes_used == 0)
+
+
 # --- slow and half-open --------------------------------------------------------------------------------------------
 
 
@@ -281,6 +328,22 @@ def test_slow_request_behind_one_that_waits_is_answered_in_its_turn(topic: str) 
         assert client.answer().status == 204
         assert client.answer().code == "too_slow"
         assert client.is_cut
+
+
+@pytest.mark.parametrize("size", [1, 200_000])
+def test_request_that_the_server_stopped_reading_is_not_too_slow(topic: str, size: int) -> None:
+    """The client has sent everything; what is in front of it in line takes longer than a request may take to come."""
+    path = f"/v1/stream/{topic}"
+    slow: dict[str, Any] = {"header_deadline_ms": 100, "body_grace_ms": 100, "long_poll_ms": 500}
+    with running(sweep_s=0.02, pipelined_max=1, **slow) as server, server.client() as client:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        behind = request("POST", path, b"x" * size)
+        cut = 20 if size == 1 else 300
+        client.send(request("GET", f"{path}?offset=now&live=long-poll") + behind[:cut])
+        server.until(lambda: bool(server.server.paused))
+        client.send(behind[cut:])
+        assert client.answer().status == 204
+        assert client.answer().next_offset == 1
 
 
 def test_client_that_stops_sending_is_still_answered(tight: Running, path: str) -> None:
@@ -376,6 +439,35 @@ def test_slow_reader_gets_everything(tight: Running, path: str) -> None:
         slow.send(request("GET", path) * 3)
         for _ in range(3):
             assert slow.answer().body == b"x" * 8 * BODY_BYTES_MAX
+
+
+# --- anything ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(METHODS, TARGETS, HEADERS, BODIES)
+def test_whatever_is_asked_is_answered_and_the_server_goes_on(
+    any_server: Running, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes
+) -> None:
+    told = b"".join(b"%b: %b\r\n" % header for header in headers.items())
+    with any_server.client() as client:
+        client.send(b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (method, target, told, len(body), body))
+        client.socket.shutdown(socket.SHUT_WR)
+        answer = client.head()
+        assert answer.status < 500 or answer.status == 501
+        client.drain()
+
+
+@pytest.fixture(scope="module")
+def any_server() -> Iterator[Running]:
+    """With a few things in it to hit."""
+    with running(early_hold_ms=1) as server:
+        server.ask("PUT", "/v1/stream/a", b"first", {"Content-Type": "text/plain"})
+        server.ask("PUT", "/v1/stream/json", b"[1,2]", {"Content-Type": "application/json"})
+        server.ask("POST", "/v1/applications/a")
+        server.ask("POST", "/v1/stages", b"{}")
+        yield server
+        assert server.ask("GET", "/health").status == 200
 
 
 # --- many ----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""Ten thousand clients that only stay connected: they cost little memory and nobody waits for them.
+"""Ten thousand clients that only stay connected, or only promise: they cost little memory and nobody waits for them.
 
 Both ends are on this machine, so each is a process of its own: 10,000 descriptors each, which their soft limit may not
 allow but their hard limit must.
 """
 
+import contextlib
 import resource
 import subprocess
 import sys
@@ -65,7 +66,7 @@ def test_ten_thousand_idle_connections(capsys: pytest.CaptureFixture[str]) -> No
                     assert client.ask("POST", "/v1/stream/a", b"x").next_offset == number + 1
                     longest = max(longest, time.monotonic() - began)
             with capsys.disabled():
-                print(f"\n{CONNECTIONS} idle connections: {each / KIB:.1f} KiB each, slowest append {longest * 1e3:.1f} ms")
+                print(f"\n{CONNECTIONS} idle clients: {each / KIB:.1f} KiB each, append {longest * 1e3:.1f} ms at most")
             assert each < BYTES_EACH_MAX
             assert longest < 1
         finally:
@@ -76,3 +77,20 @@ def test_ten_thousand_idle_connections(capsys: pytest.CaptureFixture[str]) -> No
         assert connections(server) == 1
         server.tell_to_stop()
         assert server.ended() == (0, "")
+
+
+def test_promised_body_costs_nothing_until_it_comes() -> None:
+    """A header that says 4 MB is 100 bytes: whoever sends a thousand of them must not get a thousand times 4 MB."""
+    promise = b"POST /v1/stream/a HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 4000000\r\n\r\nx"
+    with process(in_memory=True) as server, contextlib.ExitStack() as stack:
+        memory = psutil.Process(server.popen.pid).memory_info
+        clients = [stack.enter_context(Client(server.port)) for _ in range(100)]
+        for client in clients:
+            assert client.ask("GET", "/health").status == 200
+        before = memory().rss
+        for client in clients:
+            client.send(promise)
+        # What was sent before this request has been read before it is answered.
+        assert server.ask("GET", "/health").status == 200
+        assert server.ask("GET", "/health").status == 200
+        assert (memory().rss - before) / len(clients) < 200 * KIB

@@ -18,8 +18,7 @@ TOPICS = [f"list/{number:03d}" for number in range(250)]
 
 @pytest.fixture(scope="module", params=["memory", "memory, checkpoint", "disk", "disk, checkpoint"])
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A server with many topics, producers and cursors, some of them removed again; rows newer than the index, in it, or
-    both."""
+    """A server with many topics, producers and cursors, some removed again; rows in the index, newer, or both."""
     directory: Path | None = tmp_path_factory.mktemp("log") if request.param.startswith("disk") else None
     engine = Settings(segment_bytes=8 * MIB, checkpoint_bytes=32 * KIB if "checkpoint" in request.param else 8 * MIB)
     with running(directory, engine=engine) as server:
@@ -31,7 +30,7 @@ def _fill(server: Running, checkpoint: Any) -> None:
     with server.client() as client:
         _all(client, [request("PUT", f"/v1/stream/{name}", headers=TYPE) for name in TOPICS])
         _all(client, [request("PUT", f"/v1/stream/other{number}", headers=TYPE) for number in range(3)])
-        _all(client, [_append(number) for number in range(0, 250)])
+        _all(client, [_append(number) for number in range(250)])
         _all(client, [_cursor(name, "list/000") for name in _cursor_names()])
         _all(client, [_cursor("c/shared", name) for name in TOPICS[:20]])
         _all(client, [request("DELETE", f"/v1/stream/{name}") for name in TOPICS[10:20]])
@@ -40,7 +39,10 @@ def _fill(server: Running, checkpoint: Any) -> None:
         _all(client, [request("DELETE", f"/v1/stream/{name}") for name in TOPICS[100:210]])
         _all(client, [request("PUT", f"/v1/stream/{name}", headers=TYPE) for name in TOPICS[10:15]])
         _all(client, [_append(number) for number in range(250, 260)])
-        _all(client, [request("DELETE", f"/v1/cursors/{quote(name, safe='')}/list/000") for name in _cursor_names()[5:130]])
+        _all(
+            client,
+            [request("DELETE", f"/v1/cursors/{quote(name, safe='')}/list/000") for name in _cursor_names()[5:130]],
+        )
 
 
 def _all(client: Any, requests: list[bytes]) -> None:
@@ -91,8 +93,12 @@ def test_topics_are_listed_once_each(kept: Running, limit: int | None) -> None:
 
 
 def test_prefix_and_after_cut_the_listing(kept: Running) -> None:
-    assert [row["topic"] for page in pages(kept, "streams", "prefix=other") for row in page] == ["other0", "other1", "other2"]
-    assert [row["topic"] for page in pages(kept, "streams") for row in page] == LIVE + ["other0", "other1", "other2"]
+    assert [row["topic"] for page in pages(kept, "streams", "prefix=other") for row in page] == [
+        "other0",
+        "other1",
+        "other2",
+    ]
+    assert [row["topic"] for page in pages(kept, "streams") for row in page] == [*LIVE, "other0", "other1", "other2"]
     behind = kept.ask("GET", "/v1/streams?prefix=list/&after=list/240").json
     assert [row["topic"] for row in behind["streams"]] == TOPICS[241:]
     assert kept.ask("GET", "/v1/streams?prefix=nothing").json == {"streams": [], "next": None}
@@ -105,7 +111,8 @@ def test_stream_is_listed_with_where_it_stands(kept: Running) -> None:
     time_ms = row.pop("time_ms")
     assert time_ms > 1_700_000_000_000
     assert row == {
-        "topic": "list/000", "partition": 0, "content_type": "text/plain", "floor": 0, "stable": 260, "tail": 260, "closed": False,
+        "topic": "list/000", "partition": 0, "content_type": "text/plain", "floor": 0, "stable": 260, "tail": 260,
+        "closed": False,
     }  # fmt: skip
 
 
@@ -113,7 +120,9 @@ def test_stream_is_listed_with_where_it_stands(kept: Running) -> None:
 def test_producers_are_listed_once_each(kept: Running, limit: int | None) -> None:
     listed = [row for page in pages(kept, "producers", "topic=list/000", limit) for row in page]
     names = [f"{row['scope']}:{row['name']}" for row in listed]
-    expected = [f"http:p{number:03d}" for number in range(0, 260, 2)] + [f"x:p{number:03d}" for number in range(1, 260, 2)]
+    expected = [f"http:p{number:03d}" for number in range(0, 260, 2)] + [
+        f"x:p{number:03d}" for number in range(1, 260, 2)
+    ]
     assert names == expected
 
 
@@ -141,7 +150,9 @@ SHARED = [("c/shared", name) for name in TOPICS[:10]]
 def test_cursors_are_listed_once_each_and_not_those_of_deleted_topics(kept: Running, limit: int | None) -> None:
     listed = [(row["name"], row["topic"]) for page in pages(kept, "cursors", "", limit) for row in page]
     assert listed == CURSORS + SHARED
-    assert [(row["name"], row["topic"]) for page in pages(kept, "cursors", "prefix=c/s", limit) for row in page] == SHARED
+    assert [
+        (row["name"], row["topic"]) for page in pages(kept, "cursors", "prefix=c/s", limit) for row in page
+    ] == SHARED
 
 
 def test_cursor_is_listed_as_it_is_told_alone(kept: Running) -> None:
@@ -150,7 +161,8 @@ def test_cursor_is_listed_as_it_is_told_alone(kept: Running) -> None:
     used_ms = row.pop("used_ms")
     assert used_ms > 1_700_000_000_000
     assert row == {
-        "name": "c/004", "topic": "list/000", "partition": 0, "frontier": 0, "confirmed": [], "metadata": "m", "pinned": False,
+        "name": "c/004", "topic": "list/000", "partition": 0, "frontier": 0, "confirmed": [], "metadata": "m",
+        "pinned": False,
     }  # fmt: skip
     assert kept.ask("GET", "/v1/cursors/c%2F005/list/000").code == "not_found"
 

@@ -1,4 +1,4 @@
-"""Long-polls and server-sent events over real sockets: woken by what comes, ended by what ends, gone without a trace."""
+"""Long-polls and server-sent events over real sockets: woken by what comes, ended by what ends, gone without trace."""
 
 import base64
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def test_long_poll_is_woken_by_an_append(shared: Running, text: str) -> None:
         assert shared.ask("POST", text, b"new").status == 204
         answer = client.answer()
         assert (answer.status, answer.body, answer.next_offset) == (200, b"new", 1)
-    assert shared.waiters() == 0
+    waiting(shared, 0)
 
 
 def test_long_poll_in_vain_is_204_with_where_to_go_on(shared: Running, text: str) -> None:
@@ -85,7 +85,7 @@ def test_long_poll_in_vain_is_204_with_where_to_go_on(shared: Running, text: str
     assert (answer.status, answer.next_offset) == (204, 1)
     assert answer.headers["stream-up-to-date"] == "true"
     assert "stream-closed" not in answer.headers
-    assert shared.waiters() == 0
+    waiting(shared, 0)
 
 
 def test_cursor_goes_beyond_the_one_that_was_sent(shared: Running, text: str) -> None:
@@ -114,7 +114,11 @@ def test_long_poll_at_the_end_of_a_closed_stream_does_not_wait(shared: Running, 
     with shared.client() as client:
         client.send(poll(text))
         answer = client.answer()
-    assert (answer.status, answer.headers["stream-closed"], answer.headers["stream-up-to-date"]) == (204, "true", "true")
+    assert (answer.status, answer.headers["stream-closed"], answer.headers["stream-up-to-date"]) == (
+        204,
+        "true",
+        "true",
+    )
 
 
 def test_long_poll_of_a_deleted_stream_is_404(shared: Running, text: str) -> None:
@@ -123,7 +127,7 @@ def test_long_poll_of_a_deleted_stream_is_404(shared: Running, text: str) -> Non
         waiting(shared)
         shared.ask("DELETE", text)
         assert client.answer().code == "topic_missing"
-    assert shared.waiters() == 0
+    waiting(shared, 0)
 
 
 def test_hole_wakes_nobody(topic: str) -> None:
@@ -215,7 +219,7 @@ def test_events_end_with_the_stream(shared: Running, text: str, body: bytes) -> 
         assert "streamCursor" not in control.control
         assert events(client) == []
         assert client.ask("GET", "/health").status == 200, "the connection can be used again"
-    assert shared.waiters() == 0
+    waiting(shared, 0)
 
 
 def test_events_of_a_deleted_stream_end(shared: Running, text: str) -> None:
@@ -262,7 +266,7 @@ def test_events_end_when_their_time_is_up(topic: str) -> None:
         events(client)
         assert events(client) == []
         assert client.ask("GET", "/health").status == 200
-        assert server.waiters() == 0
+        waiting(server, 0)
 
 
 def test_events_of_a_long_stream_are_everything_once_in_order(topic: str) -> None:

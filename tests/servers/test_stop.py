@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers.process import process
 from tests.servers.running import Running, running
-from tests.servers.talking import Client, request
+from tests.servers.talking import Client, Headers, request
 
 TYPE = {"Content-Type": "text/plain"}
 
@@ -43,7 +43,7 @@ class Writer(threading.Thread):
         while True:
             while sent - self.confirmed < self.IN_FLIGHT:
                 line = f"{self.name}:{sent}\n".encode()
-                headers: dict[str, str | int] = {"Producer-Id": self.name, "Producer-Epoch": 0, "Producer-Seq": sent}
+                headers: Headers = {"Producer-Id": self.name, "Producer-Epoch": 0, "Producer-Seq": sent}
                 self.client.send(request("POST", "/v1/stream/lines", line, headers))
                 sent += 1
             assert self.client.answer().status == 200

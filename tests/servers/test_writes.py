@@ -4,7 +4,7 @@ import pytest
 
 from oncelog.core import batch as codec
 from oncelog.core.message_id import content_digest
-from tests.servers.running import Running
+from tests.servers.running import Running, running
 from tests.servers.talking import Headers, request
 
 RAW = "application/vnd.oncelog.batches"
@@ -160,7 +160,12 @@ def test_close_alone_and_again(shared: Running, text: str) -> None:
         answer = shared.ask("POST", text, headers=CLOSE)
         assert (answer.status, answer.headers["stream-closed"], answer.next_offset) == (204, "true", 1)
     late = shared.ask("POST", text, b"b")
-    assert (late.status, late.code, late.headers["stream-closed"], late.next_offset) == (409, "stream_closed", "true", 1)
+    assert (late.status, late.code, late.headers["stream-closed"], late.next_offset) == (
+        409,
+        "stream_closed",
+        "true",
+        1,
+    )
     assert shared.ask("GET", text).headers["stream-closed"] == "true"
     assert shared.ask("HEAD", text).headers["stream-closed"] == "true"
 
@@ -171,6 +176,12 @@ def test_append_and_close_in_one(shared: Running, text: str) -> None:
     retry = shared.ask("POST", text, b"last", CLOSE | numbered(0))
     assert (retry.status, retry.headers["stream-closed"]) == (204, "true")
     assert shared.ask("GET", text).body == b"last"
+
+
+@pytest.mark.parametrize("claim", [numbered(0), {"X-Producer-Id": "p", "X-Producer-Seq": 0}])
+def test_retried_close_says_that_it_is_one(shared: Running, text: str, claim: Headers) -> None:
+    assert "stream-duplicate" not in shared.ask("POST", text, headers=CLOSE | claim).headers
+    assert shared.ask("POST", text, headers=CLOSE | claim).headers["stream-duplicate"] == "true"
 
 
 @pytest.mark.parametrize("value", ["false", "1", "yes", ""])
@@ -197,14 +208,18 @@ def test_create_twice_agrees_and_differently_does_not(shared: Running, topic: st
     assert created.next_offset == 0
     again = shared.ask("PUT", path, headers={"Content-Type": "TEXT/plain; charset=utf-8"})
     assert (again.status, "location" in again.headers) == (200, False)
-    for headers in ({"Content-Type": "application/json"}, CLOSE | {"Content-Type": "text/plain"}, {"Stream-Partitions": 2}):
+    for headers in (
+        {"Content-Type": "application/json"},
+        CLOSE | {"Content-Type": "text/plain"},
+        {"Stream-Partitions": 2},
+    ):
         other = shared.ask("PUT", path, headers=headers)
         assert (other.status, other.code) == (409, "topic_exists")
 
 
 def test_create_with_first_content(shared: Running, topic: str) -> None:
     path = f"/v1/stream/{topic}"
-    created = shared.ask("PUT", path, b"[1, {\"a\": 2}]", {"Content-Type": "application/json"} | CLOSE)
+    created = shared.ask("PUT", path, b'[1, {"a": 2}]', {"Content-Type": "application/json"} | CLOSE)
     assert (created.status, created.next_offset, created.headers["stream-closed"]) == (201, 2, "true")
     answer = shared.ask("GET", path)
     assert (answer.body, answer.headers["stream-closed"]) == (b'[1,{"a": 2}]', "true")
@@ -340,7 +355,9 @@ def test_stream_of_json_holds_json_through_whatever_path(shared: Running, topic:
         client.send(
             request("PUT", path, headers={"Content-Type": "application/json"})
             + request("POST", path, codec.encode_one(b"no json", TIME_MS), RAW_TYPE)
-            + request("POST", "/v1/commit", b'{"appends":[{"topic":"%b","records":[{"value":"no json"}]}]}' % topic.encode())
+            + request(
+                "POST", "/v1/commit", b'{"appends":[{"topic":"%b","records":[{"value":"no json"}]}]}' % topic.encode()
+            )
             + request("POST", path, codec.encode_one(b'{"a": 1}', TIME_MS), RAW_TYPE)
         )
         assert client.answer().status == 201
@@ -348,3 +365,47 @@ def test_stream_of_json_holds_json_through_whatever_path(shared: Running, topic:
             assert client.answer().status == 400
         assert client.answer().status == 204
     assert shared.ask("GET", path).body == b'[{"a": 1}]'
+
+
+# --- what may be kept ----------------------------------------------------------------------------------------------
+
+
+def test_etag_changes_when_a_record_is_removed(shared: Running, text: str, topic: str) -> None:
+    for value in (b"a", b"b", b"c"):
+        shared.ask("POST", text, value)
+    tag = shared.ask("GET", text).headers["etag"]
+    assert shared.ask("GET", text, headers={"If-None-Match": tag}).status == 304
+    shared.ask("POST", f"/v1/topics/{topic}/delete-records", b'{"ranges": [[1, 2]]}')
+    answer = shared.ask("GET", text, headers={"If-None-Match": tag})
+    assert (answer.status, answer.body) == (200, b"ac")
+
+
+def test_kept_answer_does_not_outlive_what_it_was_made_of(topic: str) -> None:
+    """Reads that do not reach the end are kept for the next reader: until a record in them is deleted or trimmed, the
+    stream is made anew, or its type is another."""
+    path = f"/v1/stream/{topic}"
+    json_type = {"Content-Type": "application/json"}
+    values = [b"%d" % number * 100 for number in range(1, 10)]
+    with running(read_bytes_max=1024) as server:
+        server.ask("PUT", path, headers=json_type)
+        for value in values * 3:
+            server.ask("POST", path, value, json_type)
+
+        def kept(offset: int = 0, **headers: str) -> tuple[str, bytes]:
+            first, again = (server.ask("GET", f"{path}?offset={offset}", headers=headers) for _ in range(2))
+            assert "stream-up-to-date" not in first.headers
+            assert (first.body, first.headers) == (again.body, again.headers)
+            return first.headers["content-type"], first.body
+
+        assert kept() == ("application/json", b"[" + b",".join(values[: kept()[1].count(b",") + 1]) + b"]")
+        assert kept(Accept=RAW)[0] == RAW
+        server.ask("POST", f"/v1/topics/{topic}/delete-records", b'{"ranges": [[1, 2]]}')
+        assert values[1] not in kept()[1]
+        assert server.ask("PATCH", f"/v1/topics/{topic}", b'{"content_type": "text/plain"}').status == 200
+        content_type, body = kept()
+        assert (content_type, body[:1], b"," in body) == ("text/plain", b"1", False)
+        server.ask("POST", f"/v1/topics/{topic}/trim", b'{"floor": 1}')
+        assert server.ask("GET", f"{path}?offset=0").status == 410
+        server.ask("DELETE", path)
+        server.ask("PUT", path, headers=json_type)
+        assert server.ask("GET", f"{path}?offset=0").body == b"[]"

@@ -17,8 +17,11 @@ from oncelog.protocols.http.read import Found, Standing
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.servers.settings import HttpSettings
 
-BodyKey = tuple[int, int, int, bool]
-"""Stream, first offset, holes in the stream, raw or not."""
+BodyKey = tuple[int, int, int, str]
+"""Stream, first offset, holes in the stream, content type or nothing if raw."""
+
+KEPT_OVERHEAD_BYTES = 512
+"""What one body costs beside its bytes: an empty one is not free."""
 
 
 class Turn(Protocol):
@@ -73,10 +76,10 @@ class KeptBodies:
         if key in self._bodies or len(body) > self._bytes_max:
             return
         self._bodies[key] = (body, next_offset)
-        self._bytes += len(body)
+        self._bytes += len(body) + KEPT_OVERHEAD_BYTES
         while self._bytes > self._bytes_max:
             _, (oldest, _) = self._bodies.popitem(last=False)
-            self._bytes -= len(oldest)
+            self._bytes -= len(oldest) + KEPT_OVERHEAD_BYTES
 
 
 class Reads:
@@ -118,7 +121,8 @@ class Reads:
             turn.done(*read.catch_up(action, standing, Found(start, (), start)))
             return
 
-        key = (standing.stream_id, start, standing.hole_count, action.raw)
+        form = "" if action.raw else standing.content_type
+        key = (standing.stream_id, start, standing.hole_count, form)
         kept = self._bodies.get(key)
         if kept is not None:
             turn.done(*read.catch_up(action, standing, Found(start, (), kept[1]), kept[0]))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from oncelog.limits import KIB, MIB
 from oncelog.protocols.http.actions import Action, Done
-from oncelog.protocols.http.parser import Request, RequestParser
+from oncelog.protocols.http.parser import BodyBudget, Request, RequestParser
 from oncelog.protocols.http.routes import Router
 from oncelog.protocols.http.session import Session
 
@@ -31,10 +31,12 @@ def shown(request: Request) -> Shown:
 class Fed:
     """A parser and what came out of it."""
 
-    def __init__(self, header_bytes_max: int = 32 * KIB, body_bytes_max: int = MIB) -> None:
+    def __init__(
+        self, header_bytes_max: int = 32 * KIB, body_bytes_max: int = MIB, budget: BodyBudget | None = None
+    ) -> None:
         self.requests: list[Shown] = []
         self.parser = RequestParser(
-            lambda request: self.requests.append(shown(request)), header_bytes_max, body_bytes_max
+            lambda request: self.requests.append(shown(request)), header_bytes_max, body_bytes_max, budget
         )
 
     def feed(self, data: bytes) -> None:

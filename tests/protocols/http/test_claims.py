@@ -65,7 +65,25 @@ def test_request_without_such_headers_claims_nothing() -> None:
     assert claimed({"Host": "h", "Stream-Seq": "1"}) == (None, Dialect.PLAIN)
 
 
-NOT_NUMBERS = ["", " ", "-1", "+1", "1.0", "1e3", "0x1", "1abc", " 1", "1 ", "1_0", "٣", "１", "²", "1\u00a0", "∞", "nan"]
+NOT_NUMBERS = [
+    "",
+    " ",
+    "-1",
+    "+1",
+    "1.0",
+    "1e3",
+    "0x1",
+    "1abc",
+    " 1",
+    "1 ",
+    "1_0",
+    "٣",
+    "１",
+    "²",
+    "1\u00a0",
+    "∞",
+    "nan",
+]
 NOT_NUMBERS += ["9" * (limits.HTTP_DIGITS_MAX + 1)]
 
 
@@ -117,15 +135,13 @@ def test_name_that_is_not_unicode_is_refused() -> None:
 @given(st.text(max_size=30))
 def test_number_is_ascii_digits_and_nothing_else(text: str) -> None:
     plain = text.isascii() and text.isdigit() and len(text) <= limits.HTTP_DIGITS_MAX
-    try:
-        claim, _ = claimed(ds(Producer_Seq=text))
-    except HeaderInvalid as error:
-        assert not plain
-        assert "producer-seq" in str(error).lower()
-    else:
-        assert plain
-        assert claim is not None
-        assert claim.first == int(text)
+    if not plain:
+        with pytest.raises(HeaderInvalid, match=r"(?i)producer-seq"):
+            claimed(ds(Producer_Seq=text))
+        return
+    claim, _ = claimed(ds(Producer_Seq=text))
+    assert claim is not None
+    assert claim.first == int(text)
 
 
 @pytest.mark.parametrize("method", ["POST"])

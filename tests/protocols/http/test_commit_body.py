@@ -27,7 +27,8 @@ COMMIT: dict[str, Any] = {
             "records": [
                 {"json": {"order": 7}},
                 {"value": "text"},
-                {"base64": "AAE=", "key": "k", "headers": {"h": "v", "b": {"base64": "AA=="}, "n": None}, "timestamp_ms": 5},
+                {"base64": "AAE=", "key": "k", "headers": {"h": "v", "b": {"base64": "AA=="}, "n": None},
+                "timestamp_ms": 5},
                 {"value": "", "key": {"base64": "/w=="}},
             ],
         },
@@ -121,7 +122,11 @@ def replaced(body: Any, path: Path, value: Any) -> Any:
 
 def wrong_values(right: Any) -> list[Any]:
     """Values of other types. No member takes a float or a list of lists."""
-    return [1.5, [["x"]]] + ([] if isinstance(right, dict) else [{"no": 1}]) + (["text"] if not isinstance(right, str) else [7])
+    return (
+        [1.5, [["x"]]]
+        + ([] if isinstance(right, dict) else [{"no": 1}])
+        + (["text"] if not isinstance(right, str) else [7])
+    )
 
 
 def value_at(body: Any, path: Path) -> Any:
@@ -140,7 +145,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value"), WRONG, ids=lambda part: str(part))
+@pytest.mark.parametrize(("path", "value"), WRONG, ids=str)
 def test_member_of_another_type_is_named(path: Path, value: Any) -> None:
     with pytest.raises(BodyInvalid) as caught:
         commit_of(msgspec.json.encode(replaced(COMMIT, path, value)), NOW_MS)
@@ -148,7 +153,9 @@ def test_member_of_another_type_is_named(path: Path, value: Any) -> None:
     assert names[-1] in str(caught.value) or names[0] in str(caught.value), caught.value
 
 
-@pytest.mark.parametrize("path", [path for path in members(COMMIT) if isinstance(value_at(COMMIT, path), dict)], ids=str)
+@pytest.mark.parametrize(
+    "path", [path for path in members(COMMIT) if isinstance(value_at(COMMIT, path), dict)], ids=str
+)
 def test_member_that_is_unknown_is_named(path: Path) -> None:
     if path[-1] in ("json", "headers"):
         return
@@ -214,7 +221,8 @@ def test_value_that_makes_no_sense_is_named_with_its_place(path: Path, value: An
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"null", b"[]", b"1", b"{", b'{"appends":', b"\xff", b'{"commit_id":"\xff"}', b'{"appends":' + b"[" * 100_000, b"[" * 100_000],
+    [b"", b"null", b"[]", b"1", b"{", b'{"appends":', b"\xff", b'{"commit_id":"\xff"}',
+     b'{"appends":' + b"[" * 100_000, b"[" * 100_000],
     ids=lambda body: repr(body[:20]),
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/v1/commit", "/v1/publish"])
@@ -225,9 +233,7 @@ def test_body_that_is_no_object_is_400(path: str, body: bytes) -> None:
     assert b'"code":"body_invalid"' in action.answer
 
 
-@pytest.mark.parametrize(
-    "text", [r"\ud800", r"\udc00x", r"\ud800\ud800", r"x\udfff"]
-)
+@pytest.mark.parametrize("text", [r"\ud800", r"\udc00x", r"\ud800\ud800", r"x\udfff"])
 @pytest.mark.parametrize(
     "body",
     [
@@ -241,7 +247,7 @@ def test_body_that_is_no_object_is_400(path: str, body: bytes) -> None:
         '{"cursors":[{"name":"%s","topic":"t","frontier":1}]}',
         '{"cursors":[{"name":"n","topic":"t","frontier":1,"metadata":"%s"}]}',
         '{"cursors":[{"name":"n","topic":"t","frontier":1}],"producer":{"name":"%s","epoch":0,"sequence":0}}',
-        '{"cursors":[{"name":"n","topic":"t","frontier":1}],"conditions":[{"kind":"id","topic":"t","message_id":"%s","present":true}]}',
+        '{"cursors":[],"conditions":[{"kind":"id","topic":"t","message_id":"%s","present":true}]}',
     ],
 )  # fmt: skip
 def test_half_a_surrogate_pair_is_refused_and_raises_nothing(body: str, text: str) -> None:
@@ -255,7 +261,9 @@ def test_half_a_surrogate_pair_is_refused_and_raises_nothing(body: str, text: st
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*COMMIT, "topic", "kind"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*COMMIT, "topic", "kind"]), inner, max_size=3)
+    ),
     max_leaves=6,
 )  # fmt: skip
 

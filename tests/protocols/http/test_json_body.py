@@ -41,7 +41,8 @@ def test_elements_are_the_bytes_that_were_sent(body: bytes, found: list[bytes] |
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b" ", b"{ invalid json }", b"[1,]", b"[1", b"1]", b"[1 2]", b"{}{}", b"[1][2]", b"nul", b"'a'", b"[,]", b"\xef\xbb\xbf1",
+        b"", b" ", b"{ invalid json }", b"[1,]", b"[1", b"1]", b"[1 2]", b"{}{}", b"[1][2]", b"nul", b"'a'", b"[,]",
+        b"\xef\xbb\xbf1",
         b'{"a":}', b'"unfinished', b"[1,,2]", b"NaN", b"Infinity", b"-", b"01", b"\x00", b'"\n"', b"[" * 100_000,
         b'{"a":' * 100_000 + b"1" + b"}" * 100_000, b"[" * 100_000 + b"]" * 100_000,
     ],
@@ -92,7 +93,8 @@ def test_post_makes_one_record_per_element() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "code"), [(b"[]", "empty_array"), (b"[1,", "json_invalid"), (b'"\xff"', "json_invalid"), (b"", "empty_body")]
+    ("body", "code"),
+    [(b"[]", "empty_array"), (b"[1,", "json_invalid"), (b'"\xff"', "json_invalid"), (b"", "empty_body")],
 )
 def test_post_of_nothing_or_of_no_json_is_400(body: bytes, code: str) -> None:
     answer = answer_of(routed(made("POST", "/v1/stream/t", body, content_type="application/json")))

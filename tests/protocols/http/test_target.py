@@ -35,7 +35,9 @@ def test_percent_encoding_is_taken_off_once(raw: bytes, text: str) -> None:
     assert decoded(raw) == text
 
 
-@pytest.mark.parametrize("raw", [b"%", b"a%", b"%4", b"%zz", b"%4g", b"%%41", b"% 41", b"%ff", b"%C3", b"\xff", b"%ED%A0%80"])
+@pytest.mark.parametrize(
+    "raw", [b"%", b"a%", b"%4", b"%zz", b"%4g", b"%%41", b"% 41", b"%ff", b"%C3", b"\xff", b"%ED%A0%80"]
+)
 def test_bad_percent_encoding_is_refused(raw: bytes) -> None:
     with pytest.raises(TargetInvalid):
         decoded(raw)
@@ -111,7 +113,8 @@ def test_offsets_sort_as_text_and_come_back(one: int, other: int) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    ["", "-2", "+1", "1,2", "0_0", "%20", "1%20", "%201", "a", "NOW", "1%00", "1%0A", "1%0D%0A", "..", "1/2", "%D9%A3", "1.0", "9" * 20],
+    ["", "-2", "+1", "1,2", "0_0", "%20", "1%20", "%201", "a", "NOW", "1%00", "1%0A", "1%0D%0A", "..", "1/2",
+     "%D9%A3", "1.0", "9" * 20],
 )  # fmt: skip
 @pytest.mark.parametrize("live", ["", "&live=long-poll", "&live=sse"])
 def test_offset_that_is_not_ours_is_400(raw: str, live: str) -> None:
@@ -121,7 +124,8 @@ def test_offset_that_is_not_ours_is_400(raw: str, live: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["offset=1&offset=1", "live=tomorrow&offset=1", "live=sse", "live=long-poll", "partition=-1", "partition=x"]
+    "query",
+    ["offset=1&offset=1", "live=tomorrow&offset=1", "live=sse", "live=long-poll", "partition=-1", "partition=x"],
 )
 def test_read_that_makes_no_sense_is_400(query: str) -> None:
     assert b" 400 " in answer_of(routed(made("GET", f"/v1/stream/t?{query}")))
@@ -168,7 +172,22 @@ def test_reserved_segment_is_no_stream(path: str, method: str) -> None:
     assert b" 501 " in answer_of(routed(made(method, path, b"x", content_type="text/plain")))
 
 
-TRAVERSALS = ["..", "../a", "a/..", "a/../b", "%2e%2e", "a%2F..%2Fb", "a/%2E%2e/b", ".", "a/./b", "a//b", "/a", "a/", "%2F", ""]
+TRAVERSALS = [
+    "..",
+    "../a",
+    "a/..",
+    "a/../b",
+    "%2e%2e",
+    "a%2F..%2Fb",
+    "a/%2E%2e/b",
+    ".",
+    "a/./b",
+    "a//b",
+    "/a",
+    "a/",
+    "%2F",
+    "",
+]
 UNPRINTABLE = ["a%00", "%00", "a%0Ab", "a%0D%0Ab", "%7F", "a%1Bb", "%E2%80%A8", "%EF%BF%BF"]
 
 
@@ -181,7 +200,9 @@ def test_name_that_climbs_or_cannot_be_printed_makes_no_topic(path: str, raw: st
     assert isinstance(command_refused(action.command), NameInvalid)
 
 
-@pytest.mark.parametrize(("size", "fits"), [(limits.TOPIC_NAME_BYTES_MAX, True), (limits.TOPIC_NAME_BYTES_MAX + 1, False)])
+@pytest.mark.parametrize(
+    ("size", "fits"), [(limits.TOPIC_NAME_BYTES_MAX, True), (limits.TOPIC_NAME_BYTES_MAX + 1, False)]
+)
 def test_name_is_as_long_as_the_limit_says(size: int, fits: bool) -> None:
     action = routed(made("PUT", "/v1/stream/" + "ü%C3%BC" * (size // 4) + "a" * (size % 4)))
     assert isinstance(action, Submit)

@@ -128,6 +128,10 @@ def _conditions(command: Append, headers: dict[bytes, bytes], answer: "_AppendAn
             raise HeaderInvalid("Stream-Seq is not empty")
 
 
+def _names_any(headers: dict[bytes, bytes], names: tuple[bytes, ...]) -> bool:
+    return any(name in headers for name in names)
+
+
 def _expected_tail(raw: bytes) -> int:
     text = raw.decode("latin-1")
     if len(text) >= 2 and text[0] == text[-1] == '"':
@@ -230,6 +234,8 @@ class _CloseAnswer:
         headers: dict[str, str | int] = {"Stream-Next-Offset": f"{outcome.tail:016d}"}
         if outcome.closed:
             headers["Stream-Closed"] = "true"
+        if outcome.epoch >= 0 and not outcome.changed:
+            headers["Stream-Duplicate"] = "true"
         if outcome.epoch >= 0:
             if self.dialect == Dialect.X:
                 headers["X-Producer-Epoch"] = outcome.epoch
@@ -267,8 +273,12 @@ def put(request: Request, topic: str, now_ms: int) -> Action:
         if name in headers:
             detail = f"{name.decode().title()} is not supported by this server yet"
             return Done(answers.problem(501, "not_built", detail))
+    if claim_of(headers, topic, 0, b"", Session(), strict=False)[0] is not None or _names_any(headers, _NEED_CONTENT):
+        raise HeaderInvalid("a PUT makes a stream; claims and conditions belong to a POST")
     sent_type, kind = content_type_of(headers)
     sent_type = sent_type or DEFAULT_TYPE
+    if kind == answers.BATCHES:
+        raise HeaderInvalid("raw batches are a way to send records, not what a stream holds")
     partitions = digits(text_of(headers, b"stream-partitions") or "1")
     if partitions is None:
         raise HeaderInvalid("Stream-Partitions is a whole number in digits")

@@ -1,8 +1,8 @@
 """GET and HEAD on a stream: what is asked, and how records become an answer. Catch-up, long-poll and SSE share it.
 
 Bytes: the records' values one after another; JSON: one array; raw: record batches. A read that reaches the end says so
-(`Stream-Up-To-Date`), and whether anything can follow (`Stream-Closed`). Only answers that can never change may be kept
-by a cache without asking: those that do not reach the end.
+(`Stream-Up-To-Date`), and whether anything can follow (`Stream-Closed`). A cache may keep any answer and must ask
+before it uses it again: a record that was deleted is hidden at once.
 """
 
 import base64
@@ -24,9 +24,6 @@ CURSOR_EPOCH_S: Final = 1_728_432_000
 CURSOR_INTERVAL_S: Final = 20
 CURSOR_JITTER_MAX: Final = 3600 // CURSOR_INTERVAL_S
 """Intervals that a cursor is moved on by, at most, when a client comes back within one."""
-
-_KEPT: Final = "public, max-age=60, stale-while-revalidate=300"
-_ASK: Final = "no-cache"
 
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 
@@ -123,10 +120,10 @@ def body_of(found: Found, content_type: str, *, raw: bool) -> bytes:
 
 
 def etag_of(found: Found, standing: Standing, *, raw: bool) -> str:
-    """Names this stretch of this stream in this form, and whether it is the end."""
-    form = "r" if raw else ""
+    """Names this stretch of this stream in this form, as long as none of it is deleted, and whether it is the end."""
+    form = "r" if raw else "j" if media_type(standing.content_type) == answers.JSON else ""
     end = "c" if found.is_end(standing) else ""
-    return f'"{standing.stream_id}:{found.start}:{found.next_offset}{form}{end}"'
+    return f'"{standing.stream_id}:{found.start}:{found.next_offset}:{standing.hole_count}{form}{end}"'
 
 
 def is_known(etag: str, if_none_match: str) -> bool:
@@ -147,7 +144,7 @@ def catch_up(read: Read, standing: Standing, found: Found, body: bytes | None = 
     else:
         etag = etag_of(found, standing, raw=read.raw)
         headers["ETag"] = etag
-        headers["Cache-Control"] = _ASK if found.is_up_to_date(standing) else _KEPT
+        headers["Cache-Control"] = "no-cache"
         if is_known(etag, read.if_none_match):
             return answers.empty(304, answers.lines(headers)), b""
     return _with_body(read, standing, found, headers, body)

@@ -86,6 +86,8 @@ class Router:
         if method == b"GET":
             return read.wish(request, name, partition, query)
         if method == b"PUT":
+            if mark and query.text("partition") is not None:
+                raise TargetInvalid("a PUT makes a topic with all its partitions; Stream-Partitions says how many")
             return append.put(request, name, now_ms)
         if method == b"HEAD":
             return Stand(name, partition)
