@@ -257,7 +257,7 @@ HTTP_CONNECTION_EPOCHS_MAX: Final = 64
 """Producers whose epoch a connection remembers for requests that name neither session nor epoch."""
 
 HTTP_RECEIVE_BYTES: Final = 256 * KIB
-"""The buffer that all connections share for reading: a socket read is handed on before the next one begins."""
+"""What one read of a socket brings at most: uvloop's buffer. An unfinished head may exceed its bound by this."""
 
 HTTP_BODIES_BYTES_MAX: Final = 1024 * MIB
 """Bodies above 64 KiB of all connections while they come in. Beyond it the next one is told to try again."""

@@ -1,8 +1,8 @@
 """The HTTP server's sockets: one `Connection` each, answers in the order of their requests, back-pressure, deadlines.
 
-Bytes come into one buffer that all connections share, or straight into the body they belong to. A write is submitted as
-soon as it is read; a read begins when it is its turn to be answered, so that a client that asks and never reads holds
-one answer in memory and not sixty. Dropping a connection drops its answers, never its commands.
+Bytes come as the loop reads them, those of a large body straight into the buffer they belong to. A write is submitted
+as soon as it is read; a read begins when it is its turn to be answered, so that a client that asks and never reads
+holds one answer in memory and not sixty. Dropping a connection drops its answers, never its commands.
 """
 
 import asyncio
@@ -81,7 +81,32 @@ class Slot:
         self.connection.flush()
 
 
-class Connection(asyncio.BufferedProtocol):
+class StraightBody(asyncio.BufferedProtocol):
+    """A large body of a connection, received into its own buffer; everything else is the connection's."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def eof_received(self) -> bool:
+        return self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._connection.body_room()
+
+    def buffer_updated(self, count: int) -> None:
+        self._connection.body_came(count)
+
+
+class Connection(asyncio.Protocol):
     """One client."""
 
     __slots__ = (
@@ -89,7 +114,6 @@ class Connection(asyncio.BufferedProtocol):
         "_is_paused",
         "_parser",
         "_sent_bytes",
-        "_straight",
         "_taken_at",
         "_taken_bytes",
         "_transport",
@@ -121,7 +145,6 @@ class Connection(asyncio.BufferedProtocol):
         self._parser = RequestParser(
             self._requested, settings.header_bytes_max, settings.body_bytes_max, server.body_budget
         )
-        self._straight = False
         self._is_paused = False
         self._is_flushing = False
         self._transport: asyncio.Transport
@@ -143,30 +166,56 @@ class Connection(asyncio.BufferedProtocol):
         self._parser.let_go()
         self.server.left(self)
 
-    def get_buffer(self, _sizehint: int) -> memoryview:
-        room = self._parser.body_room()
-        self._straight = room is not None
-        return self.server.receive_buffer if room is None else room
-
-    def buffer_updated(self, count: int) -> None:
+    def data_received(self, data: bytes) -> None:
         self.active_at = now = self.server.loop.time()
         if self.is_closing:
             return
         parser = self._parser
         try:
-            if self._straight:
-                parser.body_came(count)
-            else:
-                parser.feed(self.server.receive_buffer[:count])
+            parser.feed(data)
         except RequestRefused as refused:
             self._refuse(refused)
             return
-        if not parser.in_request:
+        if parser.in_request:
+            self.request_at = self.request_at or now
+            if parser.expects_continue:
+                self._continue()
+            if parser.is_straight:
+                self._read_through(StraightBody(self))
+        else:
             self.request_at = 0.0
-        elif not self.request_at:
-            self.request_at = now
-        if parser.expects_continue:
-            self._continue()
+        self._hold_back()
+
+    def body_room(self) -> memoryview:
+        """Where the bytes of a large body go."""
+        room = self._parser.body_room()
+        return self.server.scratch if room is None or self.is_closing else room
+
+    def body_came(self, count: int) -> None:
+        """They are there."""
+        self.active_at = self.server.loop.time()
+        if self.is_closing:
+            return
+        try:
+            self._parser.body_came(count)
+        except RequestRefused as refused:
+            self._refuse(refused)
+            return
+        if not self._parser.is_straight:
+            self._read_through(self)
+        self._hold_back()
+
+    def _read_through(self, protocol: asyncio.BaseProtocol) -> None:
+        """Who gets the bytes from now on. uvloop looks at it when reading begins, so reading begins anew."""
+        if self._transport.is_closing():
+            return
+        if not self._is_paused:
+            self._transport.pause_reading()
+        self._transport.set_protocol(protocol)
+        if not self._is_paused:
+            self._transport.resume_reading()
+
+    def _hold_back(self) -> None:
         if len(self.slots) >= self.server.settings.pipelined_max or self.server.engine.overloaded:
             self._pause()
 
@@ -361,7 +410,8 @@ class HttpServer:
         self.router = Router(engine.name_of, x_producer_strict=settings.x_producer_strict)
         self.early = EarlyRequests(engine.submit, loop.call_later, loop.call_soon, settings.early_hold_ms)
         self.body_budget = BodyBudget(limits.HTTP_BODIES_BYTES_MAX)
-        self.receive_buffer = memoryview(bytearray(limits.HTTP_RECEIVE_BYTES))
+        self.scratch = memoryview(bytearray(limits.HTTP_RECEIVE_BYTES))
+        """For bytes that nobody wants any more."""
         self.connections: dict[Connection, None] = {}
         self.paused: set[Connection] = set()
         self._reads = Reads(engine, settings, loop)

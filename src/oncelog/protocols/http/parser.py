@@ -169,6 +169,11 @@ class RequestParser:
             limit = self._header_bytes_max
             raise RequestRefused(431, "headers_too_large", "the headers are too large", limit=limit, received=beside)
 
+    @property
+    def is_straight(self) -> bool:
+        """A large body is coming in: its bytes go to `body_room`, not to `feed`."""
+        return self.in_body and self._straight is not None
+
     def body_room(self) -> memoryview | None:
         """Where the rest of a large body belongs; None when bytes go to `feed`."""
         if self._straight is None or not self.in_body or self.body_bytes == len(self._straight):
