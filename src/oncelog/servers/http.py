@@ -1,8 +1,9 @@
 """The HTTP server's sockets: one `Connection` each, answers in the order of their requests, back-pressure, deadlines.
 
 Bytes come as the loop reads them, those of a large body straight into the buffer they belong to. A write is submitted
-as soon as it is read; a read begins when it is its turn to be answered, so that a client that asks and never reads
-holds one answer in memory and not sixty. Dropping a connection drops its answers, never its commands.
+as soon as it is read, unless a read stands before it in line; a read begins when it is its turn to be answered, so that
+requests take effect in their order, and a client that asks and never reads holds one answer in memory and not sixty.
+Dropping a connection drops its answers, never its commands.
 """
 
 import asyncio
@@ -39,7 +40,18 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Slot:
     """One request that waits for its answer, in its place in line."""
 
-    __slots__ = ("answer", "body", "command", "connection", "is_head", "is_last", "later", "reading", "render")
+    __slots__ = (
+        "answer",
+        "body",
+        "command",
+        "connection",
+        "is_head",
+        "is_last",
+        "is_read",
+        "later",
+        "reading",
+        "render",
+    )
 
     def __init__(self, connection: "Connection", request: Request) -> None:
         self.connection = connection
@@ -50,7 +62,8 @@ class Slot:
         self.command: Command
         self.render: Render
         self.later: Action | None = None
-        """What begins when this slot is first in line."""
+        """What begins when this slot is first in line, or when no read is before it."""
+        self.is_read = False
         self.reading: Reading | None = None
         """A live read in progress."""
 
@@ -113,6 +126,7 @@ class Connection(asyncio.Protocol):
         "_is_flushing",
         "_is_paused",
         "_parser",
+        "_reads_in_line",
         "_sent_bytes",
         "_taken_at",
         "_taken_bytes",
@@ -147,6 +161,7 @@ class Connection(asyncio.Protocol):
         )
         self._is_paused = False
         self._is_flushing = False
+        self._reads_in_line = 0
         self._transport: asyncio.Transport
 
     # --- the socket ------------------------------------------------------------------------------------------------
@@ -162,6 +177,11 @@ class Connection(asyncio.Protocol):
         for slot in self.slots:
             if slot.reading is not None:
                 slot.reading.cancel()
+        # What waits behind a read was accepted: it is carried out, only its answer goes nowhere.
+        for slot in self.slots:
+            slot.is_read = False
+        if not self.server.is_stopped:
+            self._begin_writes()
         self.slots.clear()
         self._parser.let_go()
         self.server.left(self)
@@ -273,18 +293,35 @@ class Connection(asyncio.Protocol):
         self.slots.append(slot)
         action = server.router.route(request, self.session, server.now_ms())
         if type(action) is Submit:
-            slot.command = action.command
-            slot.render = action.render
-            server.engine.submit(action.command, slot.answered)
+            if self._reads_in_line:
+                slot.later = action
+            else:
+                self._submit(slot, action)
         elif type(action) is Done:
             server.counts.refused_early(action.answer)
             slot.done(action.answer)
         else:
             slot.later = action
+            slot.is_read = True
+            self._reads_in_line += 1
             if self.slots[0] is slot and not self.stalled_at:
                 self._begin(slot)
         if slot.is_last:
             self.is_closing = True
+
+    def _submit(self, slot: Slot, action: Submit) -> None:
+        slot.command = action.command
+        slot.render = action.render
+        self.server.engine.submit(action.command, slot.answered)
+
+    def _begin_writes(self) -> None:
+        """A read was answered: the writes behind it begin, as far as the next read."""
+        for slot in list(self.slots):
+            if slot.is_read:
+                return
+            if type(slot.later) is Submit:
+                action, slot.later = slot.later, None
+                self._submit(slot, action)
 
     def _begin(self, slot: Slot) -> None:
         """What is first in line and was left for later begins now."""
@@ -333,6 +370,9 @@ class Connection(asyncio.Protocol):
                     continue
                 return
             slots.popleft()
+            if slot.is_read:
+                self._reads_in_line -= 1
+                self._begin_writes()
             if transport.is_closing():
                 continue
             last = slot.is_last or (self.is_closing and not slots)
@@ -417,6 +457,8 @@ class HttpServer:
         self._reads = Reads(engine, settings, loop)
         self._asks = Asks(engine, counts, self)
         self._listener: asyncio.Server | None = None
+        self.is_stopped = False
+        """Nothing may reach the engine any more."""
         self._sweep_timer = loop.call_later(SWEEP_S, self._sweep)
         self._emptied: asyncio.Event | None = None
 
@@ -444,6 +486,7 @@ class HttpServer:
             connection.abort()
         # What was put off to the next turn of the loop still reaches the engine.
         await asyncio.sleep(0)
+        self.is_stopped = True
 
     def now_ms(self) -> int:
         """The time that records get."""
