@@ -223,9 +223,10 @@ def test_retry_of_a_success_is_a_success_whatever_its_conditions_say_now(log: Co
     assert confirmed(log.append("t", claim=claim, expected_tail=0, order_key="a", content_type="x/y")).duplicate
 
 
-def test_closed_comes_before_conditions_and_conditions_before_sequences(log: CoreHarness) -> None:
+def test_closed_comes_before_sequences_and_sequences_before_conditions(log: CoreHarness) -> None:
     late = requests("http:p", 7)
-    assert log.append("t", expected_tail=3, claim=late) == TailMismatch(2, 3, 0)
+    assert log.append("t", expected_tail=3, claim=late) == SequenceGap(0, 7), "it is early: judged in its turn"
+    assert log.append("t", expected_tail=3, claim=requests("http:p", 0)) == TailMismatch(2, 3, 0)
     assert log.append("t", content_type="text/plain", claim=late) == ContentTypeMismatch(
         "application/octet-stream", "text/plain"
     )

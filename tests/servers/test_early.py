@@ -9,7 +9,7 @@ import pytest
 
 from oncelog import limits
 from oncelog.core.command import Append, Command
-from oncelog.core.outcome import SequenceGap
+from oncelog.core.outcome import SequenceGap, Stopping
 from oncelog.core.producer import ProducerClaim, SequenceMode
 from oncelog.servers.early import EarlyRequests
 from tests.servers.running import Running, running
@@ -186,11 +186,12 @@ def test_bytes_that_wait_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPa
     timers = Timers()
     submitted: list[Command] = []
     gaps: list[object] = []
+    told: list[object] = []
     early = EarlyRequests(lambda command, _reply: submitted.append(command), timers.later, lambda f, *a: f(*a), 500)
 
     def hold(command: Append) -> bool:
         assert command.claim is not None
-        return early.hold(command, SequenceGap(0, command.claim.first), lambda _outcome: None, gaps.append)
+        return early.hold(command, SequenceGap(0, command.claim.first), told.append, gaps.append)
 
     assert not early
     assert hold(early_append(1, 60))
@@ -202,10 +203,10 @@ def test_bytes_that_wait_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPa
     early.taken(early_append(0, 0), 0)
     assert submitted == [early_append(1, 60)]
     assert hold(early_append(3, 60)), "what went on gave its bytes back"
-    early.give_up_all()
-    assert len(gaps) == 2
-    assert not early
-    assert not timers.waiting
+    for timer in list(timers.waiting):
+        timer()
+    assert (len(gaps), bool(early), timers.waiting) == (2, False, [])
     assert hold(early_append(1, 100))
-    timers.waiting[0]()
-    assert (len(gaps), bool(early), timers.waiting) == (3, False, [])
+    early.give_up_all()
+    assert (told, bool(early), timers.waiting) == ([Stopping()], False, [])
+    assert not hold(early_append(1, 1)), "nobody waits while the server stops"

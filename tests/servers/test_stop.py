@@ -173,14 +173,15 @@ def test_nothing_is_confirmed_before_it_is_durable(path: str) -> None:
         assert reader.answer().body == b"x"
 
 
-def test_held_request_is_told_its_gap_when_the_server_stops(path: str) -> None:
+def test_held_request_is_told_to_come_back_when_the_server_stops(path: str) -> None:
     with running(early_hold_ms=60_000) as server, server.client() as client:
         server.ask("PUT", path, headers=TYPE)
         client.send(request("POST", path, b"x", {"Producer-Id": "p", "Producer-Epoch": 0, "Producer-Seq": 2}))
         server.until(lambda: bool(server.server.early))
         server.begin_stop()
         answer = client.answer()
-        assert (answer.code, answer.headers["connection"]) == ("sequence_gap", "close")
+        assert (answer.status, answer.code, answer.headers["connection"]) == (503, "stopping", "close")
+        assert answer.json["retryable"]
         assert stopped(server) < 10
 
 

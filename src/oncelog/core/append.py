@@ -36,7 +36,7 @@ from oncelog.core.outcome import (
     TopicMissing,
     TxnRefused,
 )
-from oncelog.core.producer import Accept, Duplicate, Producer, ProducerClaim, judge
+from oncelog.core.producer import Accept, Duplicate, EpochMustStartAtZero, Gap, Producer, ProducerClaim, judge
 from oncelog.core.refuse import refusal_of, refusal_of_txn
 from oncelog.core.rows import Stream
 from oncelog.core.state import State
@@ -86,7 +86,7 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
             if verdict.new_epoch or claim.session or len(claim.digest) > _DIGEST_BYTES_MAX:
                 refusal = names.claim_refused(claim)
         elif type(verdict) is Duplicate:
-            return None, _duplicate_of_sequence(stream, verdict)
+            return _sequence_again(stream, verdict, ids, command.digest, now_ns)
         elif (again := _closed_again(stream, producer, command, claim)) is not None:
             return None, again
         else:
@@ -100,7 +100,10 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
         or not 0 < count <= _BATCH_RECORDS_MAX
         or not 0 < len(command.batch) <= _BATCH_BYTES_MAX
     ):
-        refusal = _stream_refuses(stream, command) or refusal
+        told = _stream_refuses(stream, command)
+        # A request that came too early is told so, not that its condition fails: that is judged when it is its turn.
+        if refusal is None or not isinstance(told, TailMismatch | OrderKeyNotRising):
+            refusal = told or refusal
     if not command.content_type and stream.config.content_type != _ANY:
         refusal = refusal or batch_refused(stream.config.content_type, command.batch)
     if refusal is None and (command.txn_id or stream.open_txns):
@@ -241,6 +244,17 @@ def _duplicate_of_sequence(stream: Stream, verdict: Duplicate) -> Confirmed:
     return Confirmed(stream_id, first, next_, 0, True, gone, verdict.epoch, verdict.last, closed)
 
 
+def _sequence_again(stream: Stream, verdict: Duplicate, ids: bytes, digest: bytes, now_ns: int) -> Decision:
+    """A sequence that was written before. An id that comes with it, and that nobody knows, is used up all the same:
+    its sender is told where it is stored, and may ask for it, or send it again without the sequence."""
+    answer = _duplicate_of_sequence(stream, verdict)
+    count = answer.next - answer.first
+    if not ids or answer.first < 0 or not count:
+        return None, answer
+    value = message_id.pack(digest, answer.stream_id, answer.first, now_ns, count)
+    return Compound(now_ns, [IdsUsed(ids[:16], value)]), answer
+
+
 def _closed_again(stream: Stream, producer: Producer | None, command: Append, claim: ProducerClaim) -> Confirmed | None:
     """The closing append once more with other bytes: the durable-streams suite names this case and wants a duplicate.
     Nothing can be lost by it: the stream takes no bytes any more, and the answer says that it is closed."""
@@ -272,6 +286,10 @@ def _known_id_again(
             operations.append(Claimed(stream.stream_id, claim, answer.epoch, outcome, renews))
         elif isinstance(verdict, Duplicate):
             answer.epoch, answer.sequence = verdict.epoch, verdict.last
+        elif isinstance(verdict, Gap | EpochMustStartAtZero) and not renews:
+            # Had this very request succeeded before, its sequence would be known: it is early, and must be used up in
+            # its turn, or the one behind it would be a gap for ever.
+            return None, refusal_of(verdict)
     return (Compound(now_ns, operations) if operations else None), answer
 
 

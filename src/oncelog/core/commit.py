@@ -2,7 +2,8 @@
 
 Duplicates come first: a known commit id, a known sequence, or message ids that are all known with equal content give
 the first outcome again, whatever the conditions say now. A commit of which only some ids are known is refused: taking
-the rest would tear it. A duplicate by one claim uses up the others, as an append's does.
+the rest would tear it. A duplicate by commit id or by message ids uses up the sequence; one by sequence alone remembers
+no new commit id. A sequence that comes too early is told so before anything else: it is used up in its turn.
 """
 
 import msgspec
@@ -40,7 +41,7 @@ from oncelog.core.outcome import (
     StreamClosedRefusal,
     TopicMissing,
 )
-from oncelog.core.producer import Accept, Duplicate, ProducerClaim, judge
+from oncelog.core.producer import Accept, Duplicate, EpochMustStartAtZero, Gap, ProducerClaim, judge
 from oncelog.core.refuse import refusal_of
 from oncelog.core.rows import FOREVER, Cursor, Remembered, Stream
 from oncelog.core.state import NO_STREAM, State
@@ -94,7 +95,10 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
         digest = commit_digest(command, digests)
         if claim is not None and not claim.digest:
             claim = msgspec.structs.replace(claim, digest=digest)
-    claimed, again = _claimed(state, claim, now_ns)
+    claimed, again, early = _claimed(state, claim, now_ns)
+    if early:
+        assert again is not None
+        return None, again
     known_commit = _known_commit(state, command, digest, now_ns)
     if isinstance(known_commit, ClaimConflict):
         return None, known_commit
@@ -127,18 +131,19 @@ def _appends_refused(command: Commit) -> Refusal | None:
 
 def _claimed(
     state: State, claim: ProducerClaim | None, now_ns: int
-) -> tuple[Claimed | None, CommitConfirmed | Refusal | None]:
-    """(the operation that uses up the claim, but for its outcome; the answer if the claim is not new)."""
+) -> tuple[Claimed | None, CommitConfirmed | Refusal | None, bool]:
+    """(the operation that uses up the claim, but for its outcome; the answer if the claim is not new; whether that is
+    because it came too early)."""
     if claim is None:
-        return None, None
+        return None, None, False
     producer, renews = judged_against(state, None, claim, now_ns)
     verdict = judge(producer, claim)
     if isinstance(verdict, Accept):
-        return Claimed(NO_STREAM, claim, verdict.epoch, [], renews), None
+        return Claimed(NO_STREAM, claim, verdict.epoch, [], renews), None, False
     if isinstance(verdict, Duplicate):
         outcome = [] if isinstance(verdict.first_offset, int) else list(verdict.first_offset)
-        return None, CommitConfirmed(outcome, True, verdict.epoch, verdict.last)
-    return None, refusal_of(verdict)
+        return None, CommitConfirmed(outcome, True, verdict.epoch, verdict.last), False
+    return None, refusal_of(verdict), isinstance(verdict, Gap | EpochMustStartAtZero) and not renews
 
 
 def _known_commit(state: State, command: Commit, digest: bytes, now_ns: int) -> Remembered | ClaimConflict | None:

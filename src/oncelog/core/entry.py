@@ -176,7 +176,8 @@ class ClaimRemembered(msgspec.Struct, gc=False, array_like=True):
 
 
 class IdsUsed(msgspec.Struct, gc=False, array_like=True):
-    """Ids whose record is gone were asked for again: their memory starts anew. Flat 16-byte hashes."""
+    """Ids whose record is gone were asked for again, so that their memory starts anew; or came with a sequence that was
+    written before without them. Flat 16-byte hashes."""
 
     tag: ClassVar[int] = 14
 

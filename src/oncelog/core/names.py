@@ -75,7 +75,7 @@ def config_refused(config: TopicConfig) -> Refusal | None:
         if (bytes_ := text_bytes(text)) < 0:
             return NameInvalid(ascii(text), "settings are Unicode text")
         size += bytes_
-    if not config.content_type.isascii() or not config.content_type.isprintable():
+    if not config.content_type or not config.content_type.isascii() or not config.content_type.isprintable():
         return NameInvalid(ascii(config.content_type), "a content type is printable ASCII: faces put it into a header")
     if size > limits.TOPIC_CONFIG_BYTES_MAX:
         return TooLarge("bytes of a topic's settings", limits.TOPIC_CONFIG_BYTES_MAX, size)

@@ -323,6 +323,22 @@ class Overloaded(Refusal):
     limit: int
 
 
+class Damaged(Refusal):
+    """Bytes on disk are not what was written (P9): named, never served."""
+
+    code: ClassVar[str] = "damaged"
+    what: str
+    file: str
+    position: int
+
+
+class Stopping(Refusal):
+    """The server stops. Nothing was done; the same request can succeed once it is back."""
+
+    code: ClassVar[str] = "stopping"
+    retryable: ClassVar[bool] = True
+
+
 class OffsetAhead(Refusal):
     """The offset is beyond what may be named."""
 

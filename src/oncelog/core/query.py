@@ -20,6 +20,7 @@ from oncelog.core.outcome import (
     TopicMissing,
     TxnFound,
 )
+from oncelog.core.producer import Producer
 from oncelog.core.rows import Cursor, Stream
 from oncelog.core.state import State, copied_txn
 from oncelog.core.stream import stands
@@ -62,8 +63,11 @@ def decide_producer(state: State, command: GetProducer, now_ns: int) -> Decision
         if stream is None:
             return None, TopicMissing(command.topic, command.partition)
     producer = known_producer(state, stream, command.name, now_ns)
-    if producer is None:
-        return None, NotFound("producer")
+    return None, NotFound("producer") if producer is None else producer_found(producer)
+
+
+def producer_found(producer: Producer) -> ProducerFound:
+    """A producer's row as it is told."""
     first, next_ = -1, -1
     if producer.batches:
         place, end = producer.batches[-2:]
@@ -71,7 +75,7 @@ def decide_producer(state: State, command: GetProducer, now_ns: int) -> Decision
             first, next_ = place[1:3] if len(place) == 3 else (-1, -1)
         elif isinstance(place, int) and isinstance(end, int):
             first, next_ = place, end
-    return None, ProducerFound(producer.epoch, producer.last, first, next_, producer.used_ns)
+    return ProducerFound(producer.epoch, producer.last, first, next_, producer.used_ns)
 
 
 def decide_cursor(state: State, command: GetCursor, _now_ns: int) -> Decision:

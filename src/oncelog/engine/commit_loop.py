@@ -19,7 +19,7 @@ from typing import Final
 from oncelog import limits
 from oncelog.core import needs
 from oncelog.core.apply import apply
-from oncelog.core.command import Append, AppendEach, AppendStage, Command, Commit
+from oncelog.core.command import Append, AppendEach, AppendStage, Command, Commit, CreateTopic
 from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
 from oncelog.core.message_id import id_hash
@@ -294,7 +294,7 @@ class CommitLoop:
 def _size_of(command: Command) -> int:
     """Roughly what a waiting command keeps in memory."""
     match command:
-        case Append() | AppendStage():
+        case Append() | AppendStage() | CreateTopic():
             size = len(command.batch)
         case AppendEach():
             size = sum(len(record.value or b"") + limits.ENTRY_OVERHEAD_BYTES for record in command.records)

@@ -16,7 +16,8 @@ import msgspec
 
 from oncelog import limits
 from oncelog.core.command import Command
-from oncelog.core.outcome import Outcome, Refusal, TopicMissing
+from oncelog.core.memory import living
+from oncelog.core.outcome import Damaged, Outcome, Refusal, TopicMissing
 from oncelog.core.producer import Producer
 from oncelog.core.rows import Cursor, Stream, Table, Topic
 from oncelog.engine.clock import SteadyClock
@@ -32,7 +33,7 @@ from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
 from oncelog.engine.writer import GroupWriter, SpareKeeper, WriteSeconds
-from oncelog.errors import DiskFull
+from oncelog.errors import Corruption, DiskFull
 from oncelog.storage.index.interface import IndexBuilder
 from oncelog.storage.journal import JournalStats
 from oncelog.storage.segment import GroupGone
@@ -242,20 +243,27 @@ class Engine:
         found: Callable[[ReadResult | Refusal], None],
     ) -> None:
         """As `read`, told to `found`: at once if the place is likely to be in the page cache, else once a thread has
-        read it. What goes wrong meanwhile ends the process: a log that cannot be read must not go on quietly."""
-        plan = self._plan(topic, partition, offset, bytes_max, uncommitted=False)
-        if isinstance(plan, Refusal):
-            found(plan)
-            return
-        if not plan.parts or self._is_recent(plan.parts[0].group):
-            with self._guard:
-                found(_result(plan, self._reader.fetch(plan), uncommitted=False))
+        read it. Damage is told as a refusal: the rest of the log can still be read, and nothing is written from it."""
+        try:
+            plan = self._plan(topic, partition, offset, bytes_max, uncommitted=False)
+            if isinstance(plan, Refusal):
+                found(plan)
+                return
+            if not plan.parts or self._is_recent(plan.parts[0].group):
+                result = _result(plan, self._reader.fetch(plan), uncommitted=False)
+                found(result)
+                return
+        except Corruption as error:
+            found(_damaged(error))
             return
 
         def fetched(future: "Future[list[ReadBatch]]") -> None:
             with self._guard:
-                batches = future.result()
-            self._loop.call_soon_threadsafe(found, _result(plan, batches, uncommitted=False))
+                try:
+                    told: ReadResult | Refusal = _result(plan, future.result(), uncommitted=False)
+                except Corruption as error:
+                    told = _damaged(error)
+                self._loop.call_soon_threadsafe(found, told)
 
         self._cold.submit(self._reader.fetch, plan).add_done_callback(fetched)
 
@@ -291,8 +299,11 @@ class Engine:
         self, stream_id: int, prefix: str, after: str, limit: int, told: Callable[[Page[Producer]], None]
     ) -> None:
         """A stream's producers by scoped name, told once what is known of them is durable."""
-        page = list_producers(self.commits.state, self._index, stream_id, prefix, after, limit)
-        copied = Page([(key, copy(row)) for key, row in page.rows], page.next)
+        state = self.commits.state
+        page = list_producers(state, self._index, stream_id, prefix, after, limit)
+        stream, now_ns = self._stream_row(stream_id), self._clock()
+        rows = [(key, copy(row)) for key, row in page.rows if living(state, stream, row, now_ns) is not None]
+        copied = Page(rows, page.next)
         self.commits.gate(lambda: told(copied))
 
     def list_cursors(
@@ -460,6 +471,10 @@ class Engine:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _damaged(error: Corruption) -> Damaged:
+    return Damaged(error.what, error.file, error.position)
 
 
 def _result(plan: ReadPlan, batches: list[ReadBatch], *, uncommitted: bool) -> ReadResult:

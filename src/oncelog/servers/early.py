@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from oncelog import limits
-from oncelog.core.command import Append, CloseStream, Command
-from oncelog.core.outcome import EpochNotAtZero, Outcome, SequenceGap
+from oncelog.core.command import Append, CloseStream, Command, Commit
+from oncelog.core.outcome import EpochNotAtZero, Outcome, SequenceGap, Stopping
 from oncelog.core.producer import ProducerClaim
 
 Key = tuple[str, int, str]
@@ -33,7 +33,7 @@ class Held:
 
     def __init__(
         self,
-        command: Append | CloseStream,
+        command: Append | CloseStream | Commit,
         gap: Early,
         reply: Callable[[Outcome], None],
         give_up: Callable[[Early], None],
@@ -42,7 +42,7 @@ class Held:
         self.gap = gap
         self.reply = reply
         self.give_up = give_up
-        self.bytes_ = len(command.batch) if isinstance(command, Append) else 0
+        self.bytes_ = _size_of(command)
         self.timer: Timer
 
 
@@ -75,7 +75,7 @@ class EarlyRequests:
     ) -> bool:
         """Keep a refused request for a moment; False if its gap is to be told now. `reply` gets what comes of it once
         it is its turn, `give_up` its gap if its turn does not come."""
-        if not isinstance(command, Append | CloseStream) or command.claim is None or not self._hold_s:
+        if not isinstance(command, Append | CloseStream | Commit) or command.claim is None or not self._hold_s:
             return False
         ahead = gap.received - gap.expected
         if not 0 < ahead <= limits.HTTP_EARLY_AHEAD_MAX:
@@ -94,7 +94,7 @@ class EarlyRequests:
 
     def taken(self, command: Command, sequence: int) -> None:
         """A producer's sequence was accepted: the one behind it may be waiting."""
-        if not isinstance(command, Append | CloseStream) or command.claim is None:
+        if not isinstance(command, Append | CloseStream | Commit) or command.claim is None:
             return
         held = self._held.get(_key(command, command.claim), {}).get(sequence + 1)
         if held is not None:
@@ -103,9 +103,11 @@ class EarlyRequests:
             self._call_soon(self._submit, held.command, held.reply)
 
     def give_up_all(self) -> None:
-        """The server stops: everyone is told."""
+        """The server stops: everyone is told to come back, and nobody waits any more."""
+        self._hold_s = 0.0
         for held in [held for waiting in self._held.values() for held in waiting.values()]:
-            self._give_up(held)
+            self._let_go(held)
+            held.reply(Stopping())
 
     def _give_up(self, held: Held) -> None:
         self._let_go(held)
@@ -122,5 +124,12 @@ class EarlyRequests:
             del self._held[key]
 
 
-def _key(command: Append | CloseStream, claim: ProducerClaim) -> Key:
-    return command.topic, command.partition, claim.name
+def _key(command: Append | CloseStream | Commit, claim: ProducerClaim) -> Key:
+    """A producer of commits has no stream of its own."""
+    return ("", 0, claim.name) if isinstance(command, Commit) else (command.topic, command.partition, claim.name)
+
+
+def _size_of(command: Append | CloseStream | Commit) -> int:
+    if isinstance(command, Commit):
+        return sum(len(append.batch) for append in command.appends)
+    return len(command.batch) if isinstance(command, Append) else 0

@@ -14,7 +14,7 @@ from typing import cast
 
 from oncelog import limits
 from oncelog.core.command import Command
-from oncelog.core.outcome import Confirmed, Outcome, StreamDone
+from oncelog.core.outcome import CommitConfirmed, Confirmed, Outcome, StreamDone
 from oncelog.engine.engine import Engine
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, Render, Submit
@@ -78,7 +78,7 @@ class Slot:
             return
         else:
             server.counts.other(outcome)
-            if type(outcome) is StreamDone and server.early and outcome.sequence >= 0:
+            if isinstance(outcome, StreamDone | CommitConfirmed) and server.early and outcome.sequence >= 0:
                 server.early.taken(self.command, outcome.sequence)
         self.done(self.render(outcome))
 
@@ -454,7 +454,7 @@ class HttpServer:
         """For bytes that nobody wants any more."""
         self.connections: dict[Connection, None] = {}
         self.paused: set[Connection] = set()
-        self._reads = Reads(engine, settings, loop)
+        self._reads = Reads(engine, settings, loop, counts)
         self._asks = Asks(engine, counts, self)
         self._listener: asyncio.Server | None = None
         self.is_stopped = False

@@ -7,8 +7,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from oncelog import __version__, limits
 from oncelog.core.command import GetReceipt
-from oncelog.core.outcome import Outcome, ProducerFound, ReceiptFound, Refusal, TopicMissing
+from oncelog.core.outcome import Outcome, ReceiptFound, Refusal, TopicMissing
 from oncelog.core.producer import Producer
+from oncelog.core.query import producer_found
 from oncelog.engine.engine import Engine
 from oncelog.engine.listing import ListedCursor, Page
 from oncelog.engine.provenance import WrittenBy
@@ -114,7 +115,7 @@ class Asks:
             return
 
         def told(page: Page[Producer]) -> None:
-            rows = [admin.producer_row(key[1], _found(row)) for key, row in page.rows]
+            rows = [admin.producer_row(key[1], producer_found(row)) for key, row in page.rows]
             answer(admin.listed("producers", rows, page.next and page.next[1]))
 
         stream_id = topic.stream_ids[action.partition]
@@ -137,7 +138,8 @@ class Asks:
             assert isinstance(outcome, ReceiptFound)
 
             def told(producer: WrittenBy | None) -> None:
-                answer(admin.receipt_answer(action.topic, action.partition, outcome, producer))
+                # Ids of a zone may lie in another topic than the one asked.
+                answer(admin.receipt_answer(*engine.name_of(outcome.stream_id), outcome, producer))
 
             if outcome.gone:
                 told(None)
@@ -145,13 +147,3 @@ class Asks:
                 engine.who_wrote(outcome.stream_id, outcome.first, told)
 
         engine.submit(GetReceipt(action.topic, action.partition, action.message_id), found)
-
-
-def _found(row: Producer) -> ProducerFound:
-    """As a query would tell it."""
-    first, next_ = -1, -1
-    if row.batches:
-        place, end = row.batches[-2:]
-        if isinstance(place, int) and isinstance(end, int):
-            first, next_ = place, end
-    return ProducerFound(row.epoch, row.last, first, next_, row.used_ns)

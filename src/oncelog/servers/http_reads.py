@@ -3,22 +3,24 @@ decided in `protocols.http.read`."""
 
 import asyncio
 import random
+import sys
 import time
 from collections import OrderedDict
 from typing import Protocol, TypeGuard
 
 from oncelog import limits
-from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal, TopicMissing
+from oncelog.core.outcome import Damaged, OffsetAhead, OffsetGone, Refusal, TopicMissing
 from oncelog.engine.engine import Engine, ReadResult
 from oncelog.engine.follow import Waiter
 from oncelog.protocols.http import offsets, read
 from oncelog.protocols.http.actions import Action, Read, Stand
 from oncelog.protocols.http.read import Found, Standing
 from oncelog.protocols.http.refusal_map import problem_of
+from oncelog.servers.metrics import Counts
 from oncelog.servers.settings import HttpSettings
 
 BodyKey = tuple[int, int, int, str]
-"""Stream, first offset, holes in the stream, content type or nothing if raw."""
+"""Stream, first offset, holes in the stream, and the form of the body."""
 
 KEPT_OVERHEAD_BYTES = 512
 """What one body costs beside its bytes: an empty one is not free."""
@@ -85,8 +87,9 @@ class KeptBodies:
 class Reads:
     """Carries out `Read` and `Stand`."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, settings: HttpSettings, loop: asyncio.AbstractEventLoop, counts: Counts) -> None:
         self.engine = engine
+        self._counts = counts
         self.settings = settings
         self.loop = loop
         self._bodies = KeptBodies(limits.HTTP_BODIES_KEPT_BYTES)
@@ -121,7 +124,8 @@ class Reads:
             turn.done(*read.catch_up(action, standing, Found(start, (), start)))
             return
 
-        form = "" if action.raw else standing.content_type
+        # A raw body may begin before `start`, so it depends on the floor as well.
+        form = f"raw {standing.floor}" if action.raw else standing.content_type
         key = (standing.stream_id, start, standing.hole_count, form)
         kept = self._bodies.get(key)
         if kept is not None:
@@ -148,7 +152,15 @@ class Reads:
 
     def find(self, action: Read, start: int, found: "Finder") -> None:
         """Read from `start` on."""
-        self.engine.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, found)
+
+        def told(result: ReadResult | Refusal) -> None:
+            if isinstance(result, Refusal):
+                self._counts.other(result)
+                if isinstance(result, Damaged):
+                    sys.stderr.write(f"oncelog: {result.what} in {result.file} at byte {result.position}\n")
+            found(result)
+
+        self.engine.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, told)
 
     def standing(self, name: str, partition: int) -> Standing | None:
         """Where a stream stands for readers; None if there is none."""

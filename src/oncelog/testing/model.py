@@ -11,6 +11,7 @@ Left out: epochs owned by the server (`core.producer` has its own test against l
 import re
 from typing import Any
 
+from oncelog import limits
 from oncelog.core import command as c
 from oncelog.core import outcome as o
 from oncelog.core.rows import TopicConfig
@@ -65,11 +66,14 @@ class Model(StageModel):
         return stream_id
 
     def add_partitions(self, command: c.AddPartitions) -> o.Outcome:
-        """Only grows; the machine never asks for fewer."""
+        """Only grows."""
         topic = self.topics.get(command.name)
         if topic is None:
             return o.TopicMissing(command.name)
         before = len(topic["streams"])
+        if command.partitions < before:
+            what = f"partitions (it has {before}; a topic only grows)"
+            return o.TooLarge(what, limits.PARTITIONS_MAX, command.partitions)
         while len(topic["streams"]) < command.partitions:
             topic["streams"].append(self.new_stream(topic["config"]))
         return o.TopicDone(topic["id"], list(topic["streams"]), len(topic["streams"]) > before)
@@ -181,17 +185,23 @@ class Model(StageModel):
         if command.claim is not None:
             verdict, numbers = self.judge(stream["id"], command.claim)
             if verdict == "duplicate":
-                return self.duplicate_by_sequence(stream, numbers)
+                answer = self.duplicate_by_sequence(stream, numbers)
+                if command.message_id and 0 <= answer.first < answer.next:
+                    self.remember_id(
+                        stream, command.message_id, command.digest, answer.first, answer.next - answer.first
+                    )
+                    self.ids[self.id_key(stream, command.message_id)]["stream"] = answer.stream_id
+                return answer
         tail = len(stream["records"])
         if stream["closed"]:
             return o.StreamClosedRefusal(stream["id"], tail)
+        if verdict == "refuse":
+            assert isinstance(numbers, o.Refusal)
+            return numbers
         if 0 <= command.expected_tail != tail:
             return o.TailMismatch(stream["id"], command.expected_tail, tail)
         if command.order_key and command.order_key <= stream["order_key"]:
             return o.OrderKeyNotRising(stream["order_key"], command.order_key)
-        if verdict == "refuse":
-            assert isinstance(numbers, o.Refusal)
-            return numbers
         refusal = self.txn_refuses(stream, command)
         if refusal is not None:
             return refusal
@@ -211,6 +221,9 @@ class Model(StageModel):
         if known["digest"] != command.digest:
             return o.IdConflict(known["stream"], known["first"], known["digest"], command.digest)
         answer = self.duplicate_by_id(known)
+        if command.claim is not None and self.is_early(stream["id"], command.claim):
+            refusal: o.Refusal = self.judge(stream["id"], command.claim)[1]
+            return refusal
         self.use_id(stream, known)
         if command.claim is not None:
             verdict, numbers = self.judge(stream["id"], command.claim)
@@ -305,6 +318,9 @@ class Model(StageModel):
         verdict, numbers = unclaimed()
         if command.claim is not None:
             verdict, numbers = self.judge(0, command.claim, content)
+            if self.is_early(0, command.claim, content):
+                assert isinstance(numbers, o.Refusal)
+                return numbers
         known = self.known_commit(command)
         if known is not None:
             if known["content"] != content:

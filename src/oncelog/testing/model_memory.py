@@ -171,6 +171,12 @@ class MemoryModel:
             numbers["place"] = [stream_id, -1, -1] if stream_id else []
         return verdict, numbers
 
+    def is_early(self, stream_id: int, claim: ProducerClaim, digest: object = None) -> bool:
+        """Others of its producer are missing before it, and that is not because the producer was forgotten."""
+        forgotten = (stream_id, claim.name) in self.producers and self.known_producer(stream_id, claim.name) is None
+        _, numbers = self.judge(stream_id, claim, digest)
+        return isinstance(numbers, o.SequenceGap | o.EpochNotAtZero) and not forgotten
+
     def claim(self, stream_id: int, claim: ProducerClaim, place: list[int], digest: object = None) -> None:
         """The claim is used up: one more line in its producer's history."""
         row = self.known_producer(stream_id, claim.name)

@@ -38,6 +38,7 @@ PHRASES: Final = {
     415: "Unsupported Media Type",
     417: "Expectation Failed",
     431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
     501: "Not Implemented",
     503: "Service Unavailable",
     507: "Insufficient Storage",

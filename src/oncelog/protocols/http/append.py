@@ -115,8 +115,8 @@ def _conditions(command: Append, headers: dict[bytes, bytes], answer: "_AppendAn
         if one is not None and other is not None and one != other:
             raise HeaderInvalid("Stream-Message-Id and Idempotency-Key are two names of one thing and differ")
         command.message_id = one or other or b""
-        if not command.message_id:
-            raise HeaderInvalid("a message id is not empty")
+        if not command.message_id or not _is_utf8(command.message_id):
+            raise HeaderInvalid("a message id is UTF-8 text and not empty: receipts are asked for by it")
     match = headers.get(b"if-match")
     if match is not None:
         command.expected_tail = _expected_tail(match)
@@ -126,6 +126,14 @@ def _conditions(command: Append, headers: dict[bytes, bytes], answer: "_AppendAn
         command.order_key = headers[b"stream-seq"].decode("latin-1")
         if not command.order_key:
             raise HeaderInvalid("Stream-Seq is not empty")
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _names_any(headers: dict[bytes, bytes], names: tuple[bytes, ...]) -> bool:
@@ -207,14 +215,16 @@ class _AppendAnswer:
         status = 204
         if self.dialect == Dialect.PRODUCER:
             status = 204 if outcome.duplicate else 200
-            headers["Producer-Epoch"] = outcome.epoch
-            headers["Producer-Seq"] = outcome.sequence
+            if outcome.epoch >= 0:
+                headers["Producer-Epoch"] = outcome.epoch
+                headers["Producer-Seq"] = outcome.sequence
         elif self.dialect == Dialect.X:
             status = 204 if outcome.duplicate else 201
-            headers["X-Producer-Epoch"] = outcome.epoch
+            if outcome.epoch >= 0:
+                headers["X-Producer-Epoch"] = outcome.epoch
             if known:
                 headers["X-Stream-Offset"] = f"{outcome.next - 1:08d}"
-            if self.session is not None and self.claim is not None:
+            if self.session is not None and self.claim is not None and outcome.epoch >= 0:
                 self.session.used(key_of(self.claim, self.topic, self.partition), outcome.epoch)
         return answers.empty(status, answers.lines(headers))
 

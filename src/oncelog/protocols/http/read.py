@@ -121,7 +121,7 @@ def body_of(found: Found, content_type: str, *, raw: bool) -> bytes:
 
 def etag_of(found: Found, standing: Standing, *, raw: bool) -> str:
     """Names this stretch of this stream in this form, as long as none of it is deleted, and whether it is the end."""
-    form = "r" if raw else "j" if media_type(standing.content_type) == answers.JSON else ""
+    form = f"r{standing.floor}" if raw else "j" if media_type(standing.content_type) == answers.JSON else ""
     end = "c" if found.is_end(standing) else ""
     return f'"{standing.stream_id}:{found.start}:{found.next_offset}:{standing.hole_count}{form}{end}"'
 

@@ -26,7 +26,7 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         404, "there is no partition {partition} of {topic!r}", "create it first: PUT the stream's URL"
     ),
     o.TopicExists: Rule(409, "{topic!r} is there already, and {reason}", "GET /v1/topics/<topic> shows its settings"),
-    o.ContentTypeMismatch: Rule(409, "the stream holds {expected}, not {received}"),
+    o.ContentTypeMismatch: Rule(409, "the stream holds {expected}, not {received}", "send the stream's Content-Type"),
     o.StreamClosedRefusal: Rule(409, "the stream is closed; its end is {tail}"),
     o.SequenceGap: Rule(
         409, "sequence {received} came, {expected} is next", "send the missing requests first, in their order"
@@ -59,6 +59,10 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         507, "the disk has no room for {needed_bytes} bytes", "free some space; nothing was done, reads go on"
     ),
     o.Overloaded: Rule(503, "{waiting_bytes} bytes wait to be written, the limit is {limit}", "try again in a moment"),
+    o.Damaged: Rule(
+        500, "{what}, in {file} at byte {position}", "stop the server and run oncelog verify on its directory"
+    ),
+    o.Stopping: Rule(503, "the server stops", "try again when it is back; nothing was done"),
     o.OffsetAhead: Rule(400, "offset {offset} is beyond the end, which is {limit}"),
     o.OffsetGone: Rule(410, "offset {offset} was removed; the stream begins at {floor}", "read on from Stream-Floor"),
     o.CursorPinned: Rule(409, "cursor {cursor!r} is pinned at {frontier}, below {asked}", "use force to trim past it"),
@@ -71,7 +75,7 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         409, "{application!r}: batch {received_batch} came, {expected_batch} is next: {reason}"
     ),
     o.TxnRefused: Rule(409, "the transaction cannot do this: {reason}"),
-    o.NotFound: Rule(404, "no such {what}"),
+    o.NotFound: Rule(404, "no such {what}", "names are exact; a producer is looked for in one scope (http, x, kafka)"),
     o.ShardMismatch: Rule(409, "the streams lie in shards {first_shard} and {other_shard}"),
 }
 

@@ -92,6 +92,8 @@ class Router:
         if method == b"HEAD":
             return Stand(name, partition)
         if method == b"DELETE":
+            if mark and query.text("partition") is not None:
+                raise TargetInvalid("a DELETE unlinks the topic with all its partitions")
             return Submit(DeleteTopic(name), admin.rendered(TopicDone, lambda _: answers.empty(204)))
         if method == b"OPTIONS":
             return Done(_PREFLIGHT)

@@ -206,7 +206,7 @@ class HttpKillRounds:
         for topic in TOPICS:
             made = await asker.ask(
                 "PUT",
-                topic.target(0),
+                f"/v1/stream/{topic.name}",
                 {"Content-Type": topic.content_type, "Stream-Partitions": topic.partitions},
             )
             assert made.status == 201, made
