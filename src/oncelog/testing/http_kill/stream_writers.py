@@ -203,7 +203,8 @@ class ProducerWriter(SequenceWriter):
 
 
 class OvertakingWriter(SequenceWriter):
-    """durable-streams headers, five in flight over several connections, so that they overtake each other."""
+    """durable-streams headers, five in flight over several connections, so that they overtake each other; half of its
+    requests carry a message id as well: two claims, one effect."""
 
     label = "Producer-*, 3 connections"
     topic = SHARED
@@ -213,6 +214,11 @@ class OvertakingWriter(SequenceWriter):
 
     def claim(self, run: int, sequence: int) -> Headers:
         return {"Producer-Id": self.name, "Producer-Epoch": run, "Producer-Seq": sequence}
+
+    def condition(self, _count: int) -> Headers:
+        if self.random.random() < 0.5:
+            return {}
+        return {"Stream-Message-Id": f"{self.name}-{self.random.getrandbits(64):x}"}
 
 
 class ManagedWriter(SequenceWriter):
