@@ -38,6 +38,9 @@ M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 """Names and numbers of glibc's malloc.h."""
 
+_NOBODYS = frozenset(("lost+found", "index"))
+"""What may be in a directory before a log is: the file system's own, and what an earlier start got to make."""
+
 SEGMENT_BYTES_IN_MEMORY = 16 * limits.MIB
 """Segments and spares are all in memory: 64 MiB each would be a quarter of a GiB before the first record."""
 
@@ -62,6 +65,7 @@ def open_engine(
 ) -> Engine:
     """An engine over `directory`, recovered and running. Raises StorageError if it cannot be opened."""
     settings = settings or Settings()
+    _refuse_foreign(directory)
     _make_directories(directory)
     disk = PosixDisk(journal_directory(directory))
     index: LmdbIndex | None = None
@@ -100,6 +104,16 @@ def open_in_memory(
     builder = InlineBuilder(Builder(JournalReader(disk), index, index))
     _tune()
     return Engine(store, builder, loop, settings=settings, durability="none", fatal=fatal, close_files=disk.close)
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """A log does not settle among somebody else's files: most likely the path is mistyped."""
+    if not directory.is_dir() or journal_directory(directory).exists():
+        return
+    others = sorted(path.name for path in directory.iterdir() if path.name not in _NOBODYS)
+    if others:
+        what = f"{directory} holds other files ({others[0]}, …) and no log"
+        raise StorageError(what, hint="choose an empty directory, or one that does not exist yet")
 
 
 def _make_directories(directory: Path) -> None:
