@@ -198,6 +198,20 @@ def test_what_others_do_meanwhile_is_noted_and_no_damage(log: ScriptedLog, meanw
     assert report.holes == 0
 
 
+def test_producer_that_was_forgotten_meanwhile_is_noted_and_no_damage(log: ScriptedLog) -> None:
+    log.producer = missing()
+    ask = log.get
+
+    def get(path: str, query: Mapping[str, str | int | None]) -> Any:
+        found = ask(path, query)
+        return {"producers": [], "next": None} if query.get("prefix") == "http:p" else found
+
+    log.get = get  # type: ignore[method-assign]
+    report = checked(log)
+    assert report.is_sound, report.damages
+    assert report.notes == ["producer 'p' was forgotten meanwhile"]
+
+
 def test_stream_that_was_made_again_meanwhile_has_not_gone_back(log: ScriptedLog) -> None:
     log.cuts = [CUT(), CUT(tail=1, stable=1)]
     log.created_ms = 101

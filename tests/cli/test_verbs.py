@@ -6,6 +6,7 @@ import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +14,8 @@ from typer.testing import CliRunner
 from oncelog import limits
 from oncelog.cli import exits
 from oncelog.cli.main import app
+from oncelog.client import Client
+from oncelog.client.options import DialectName
 from tests.cli.running import Server, begun, done, json_lines, run, serving
 
 
@@ -234,6 +237,48 @@ def test_producers_show_how_far_an_import_has_come(url: str, topic: str) -> None
     assert (row["name"], row["scope"], row["last_sequence"], row["first"], row["next"]) == ("imp", "http", 2, 0, 3)
     assert "imp" in done("producers", topic, url=url)
     refused("producers", f"{topic}-missing", url=url)
+
+
+def test_producers_are_found_by_their_own_names_in_every_scope(url: str, topic: str) -> None:
+    done("append", topic, "--create", "--producer", "imp", url=url, given=b"a\n")
+    with Client(url) as client:
+        for name in ("imp", "imp-2", "other"):
+            for dialect in get_args(DialectName):
+                with client.producer(topic, "text/plain", producer_id=f"{name}-{dialect}", dialect=dialect) as producer:
+                    producer.append("v")
+
+    def listed(*arguments: str) -> list[str]:
+        return [row["name"] for row in json_lines(done("producers", topic, "--json", *arguments, url=url))]
+
+    ours = ["imp", "imp-2-durable-streams", "imp-durable-streams", "imp-2-x", "imp-x"]
+    assert listed("--prefix", "imp") == ours
+    assert listed("--prefix", "nobody") == []
+    for limit in range(1, len(ours)):
+        page = run("producers", topic, "--json", "--prefix", "imp", "--limit", str(limit), url=url)
+        assert [row["name"] for row in json_lines(page.stdout.decode())] == ours[:limit]
+        after = page.stderr.decode().split("'")[1]
+        assert listed("--prefix", "imp", "--after", after) == ours[limit:]
+    for prefix in ("imp-d", "imp-x", "imp"):  # just as many as there are
+        count = str(sum(name.startswith(prefix) for name in ours))
+        assert run("producers", topic, "--json", "--prefix", prefix, "--limit", count, url=url).stderr == b""
+
+
+def test_json_that_nests_too_deeply_is_refused_in_one_line(url: str, topic: str) -> None:
+    deep = "[" * 20_000 + "]" * 20_000
+    done("append", topic, "--create", url=url)
+    assert "nested too deeply" in refused("append", topic, deep, "--json-lines", url=url)
+    assert "line 2 is not JSON: nested" in refused(
+        "append", topic, "--json-lines", url=url, given=f"1\n{deep}".encode()
+    )
+
+
+@pytest.mark.parametrize("option", ["--id", "--producer"])
+@pytest.mark.parametrize("name", [" a", "a ", "", "a\nb"])
+def test_names_that_cannot_travel_are_refused_as_usage(url: str, topic: str, option: str, name: str) -> None:
+    value = ["v"] if option == "--id" else []
+    result = run("append", topic, *value, option, name, url=url)
+    assert result.returncode == exits.USAGE
+    assert b"Traceback" not in result.stderr
 
 
 def test_cursors_are_listed(url: str, topic: str) -> None:

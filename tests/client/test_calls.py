@@ -306,7 +306,12 @@ PATHS: list[tuple[Call, str, object, object]] = [
     (lambda c: c.delete_cursor("c", "a"), "DELETE /v1/cursors/c/a?partition=0", None, {}),
     (lambda c: c.open_application("app"), "POST /v1/applications/app", {}, APPLICATION),
     (lambda c: c.application("app"), "GET /v1/applications/app", None, APPLICATION),
-    (lambda c: c.open_stage("app", 2), "POST /v1/stages", {"application": "app", "fence": 2, "ttl_ms": 0}, STAGE),
+    (
+        lambda c: c.open_stage("app", 2, content_type="application/json"),
+        "POST /v1/stages",
+        {"application": "app", "fence": 2, "ttl_ms": 0, "content_type": "application/json"},
+        STAGE,
+    ),
     (lambda c: c.drop_stages([3]), "POST /v1/stages/drop", {"stage_ids": [3]}, {}),
     (
         lambda c: c.publish("app", 2, "q", 5, [PublishStage(3, "a", 2)], source_end=b"\x00\x01"),

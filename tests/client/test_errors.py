@@ -89,13 +89,73 @@ def test_a_broken_problem_document_is_still_a_refusal(body: bytes) -> None:
     assert (type(error), error.code) == (e.Malformed, "http_400")
 
 
+CLASSES: dict[type[outcome.Refusal], type[e.Refused]] = {
+    outcome.NameInvalid: e.Malformed,
+    outcome.TopicMissing: e.NotFound,
+    outcome.TopicExists: e.Conflict,
+    outcome.ContentTypeMismatch: e.Conflict,
+    outcome.StreamClosedRefusal: e.StreamClosed,
+    outcome.SequenceGap: e.SequenceGap,
+    outcome.EpochNotAtZero: e.Malformed,
+    outcome.Fenced: e.Fenced,
+    outcome.SequenceConflict: e.SequenceConflict,
+    outcome.ClaimInvalid: e.Malformed,
+    outcome.IdConflict: e.IdConflict,
+    outcome.ClaimConflict: e.IdConflict,
+    outcome.PartlyDuplicate: e.Conflict,
+    outcome.TailMismatch: e.ConditionFailed,
+    outcome.OrderKeyNotRising: e.Conflict,
+    outcome.ConditionFailed: e.ConditionFailed,
+    outcome.TooLarge: e.TooLarge,
+    outcome.BatchRefused: e.Malformed,
+    outcome.NoRoom: e.Overloaded,
+    outcome.Overloaded: e.Overloaded,
+    outcome.Damaged: e.Damaged,
+    outcome.Stopping: e.Overloaded,
+    outcome.OffsetAhead: e.Malformed,
+    outcome.OffsetGone: e.OffsetGone,
+    outcome.CursorPinned: e.Conflict,
+    outcome.StageMissing: e.NotFound,
+    outcome.StageCountMismatch: e.Conflict,
+    outcome.ApplicationFenced: e.Fenced,
+    outcome.ApplicationBatchRefused: e.Conflict,
+    outcome.TxnRefused: e.Conflict,
+    outcome.NotFound: e.NotFound,
+    outcome.ShardMismatch: e.Conflict,
+}
+
+BEFORE_COMMANDS: tuple[tuple[int, str], ...] = (
+    (400, "json_invalid"),
+    (400, "batch_invalid"),
+    (400, "empty_array"),
+    (400, "empty_body"),
+    (400, "header_invalid"),
+    (400, "content_type_missing"),
+    (400, "target_invalid"),
+    (400, "malformed_request"),
+    (413, "body_too_large"),
+    (431, "headers_too_large"),
+)
+"""What the server's HTTP face refuses before anybody decides."""
+
+
+def test_every_refusal_of_the_server_has_its_class() -> None:
+    assert CLASSES.keys() == refusal_map.RULES.keys()
+
+
 @pytest.mark.parametrize("kind", refusal_map.RULES)
-def test_every_refusal_of_the_server_is_known_here(kind: type[outcome.Refusal]) -> None:
-    # What only the server's own faces can cause, and what a caller handles by its status alone.
-    by_status = {"refused"} | {
-        rule.code for rule in refusal_map.RULES if refusal_map.RULES[rule].status in (400, 404, 409)
-    }
-    error = refusal(problem(refusal_map.RULES[kind].status, kind.code, retryable=kind.retryable))
-    assert error.retryable is kind.retryable
-    assert type(error) is not e.Refused
-    assert kind.code in by_status or kind.code in e._BY_CODE
+def test_a_refusal_becomes_its_class_whatever_numbers_it_has(kind: type[outcome.Refusal]) -> None:
+    status = refusal_map.RULES[kind].status
+    members = dict.fromkeys(kind.__struct_fields__, 7)
+    error = refusal(problem(status, kind.code, retryable=kind.retryable, **members))
+    assert type(error) is CLASSES[kind]
+    assert (error.retryable, error.has_code) == (kind.retryable, True)
+
+
+@pytest.mark.parametrize(("status", "code"), BEFORE_COMMANDS)
+def test_a_request_that_cannot_be_read_is_malformed_or_too_large(status: int, code: str) -> None:
+    assert type(refusal(problem(status, code))) is (e.TooLarge if status == 413 else e.Malformed)
+
+
+def test_a_status_alone_is_no_code() -> None:
+    assert not refusal(answer(400)).has_code

@@ -22,9 +22,13 @@ from oncelog.client.errors import (
     StreamClosed,
     TooLarge,
 )
-from oncelog.client.lane import NEVER, Lane
+from oncelog.client.lane import CONTENT_CODES, NEVER, Lane
 from oncelog.client.options import ProducerOptions, ProducerSettings
-from oncelog.client.packing import Packer, cost
+from oncelog.client.packing import Form, Item, Packer, cost
+from oncelog.core import outcome
+from oncelog.protocols.http import refusal_map
+from tests.client.peer import problem
+from tests.client.test_errors import BEFORE_COMMANDS, refusal
 
 OVERLOADED = Overloaded(503, "overloaded", "", {"retryable": True})
 FENCED = Fenced(403, "fenced", "", {"current": 9})
@@ -218,10 +222,68 @@ def test_confirmations_settle_in_order_with_their_offsets() -> None:
     assert lane.due(0) == NEVER
 
 
-def test_an_old_duplicate_has_no_offsets() -> None:
+OLD_DUPLICATE = Confirmation(-1, -1, True)
+
+
+def test_an_old_duplicate_of_a_lost_attempt_has_no_offsets() -> None:
     lane, (batch,) = flying(1)
-    lane.confirmed(batch, Confirmation(-1, -1, True), 0)
+    lane.lost(batch, sent=True, now=0)
+    assert sent(lane) == [batch]
+    lane.confirmed(batch, OLD_DUPLICATE, 0)
     assert lane.drain()[0] == [BatchResult(1, 1, -1, -1, 1, True)]
+
+
+@pytest.mark.parametrize("unsent", [False, True])
+def test_an_old_duplicate_of_what_was_never_lost_is_somebody_elses(unsent: bool) -> None:
+    lane, batches = flying(3)
+    if unsent:  # it never left, so no copy of it can have been written
+        for batch in batches:
+            lane.lost(batch, sent=False, now=0)
+        assert sent(lane) == batches
+    for batch in batches:
+        lane.confirmed(batch, OLD_DUPLICATE, 0)
+    assert seqs(lane.drain()[0]) == [("SequenceConflict", 1), ("ProducerStopped", 2), ("ProducerStopped", 3)]
+    assert lane.ended
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_a_status_that_a_proxy_may_have_given_leaves_the_outcome_open(status: int) -> None:
+    lane, (batch,) = flying(1)
+    lane.refused(batch, Overloaded(status, f"http_{status}", "", {}), 0)
+    assert batch.maybe_written
+    assert sent(lane, 99) == [batch]
+    lane.confirmed(batch, OLD_DUPLICATE, 0)
+    assert lane.drain()[0] == [BatchResult(1, 1, -1, -1, 1, True)]
+
+
+def test_records_that_cannot_be_packed_stop_the_lane_and_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(packer: Packer, form: Form, items: list[Item]) -> bytes:
+        raise TypeError("a bug")
+
+    lane, (batch,) = flying(1)
+    put(lane, 7, 8)
+    with monkeypatch.context() as patch:
+        patch.setattr(Packer, "body", broken)
+        assert sent(lane) == []
+    assert not lane.ended  # batch 1 is unanswered: its outcome is waited for
+    lane.confirmed(batch, ok(batch), 0)
+    settled, freed = lane.drain()
+    assert seqs(settled) == [("ack", 1), ("ProducerStopped", 2)]
+    failure = settled[1]
+    assert isinstance(failure, Failure)
+    assert "cannot be packed: TypeError('a bug')" in str(failure.error)
+    assert failure.batch.items == [b"7", b"8"]
+    assert (lane.ended, lane.pending_count, lane.due(0)) == (True, 0, NEVER)
+    assert freed == batch.bytes + cost(b"7") + cost(b"8")
+
+
+@pytest.mark.parametrize("kind", [*refusal_map.RULES, *BEFORE_COMMANDS])
+def test_dead_letters_are_made_of_refused_content_alone(kind: type[outcome.Refusal] | tuple[int, str]) -> None:
+    status, code = kind if isinstance(kind, tuple) else (refusal_map.RULES[kind].status, kind.code)
+    retryable = not isinstance(kind, tuple) and kind.retryable
+    lane, (batch,) = flying(1, dead_letter="dead")
+    lane.refused(batch, refusal(problem(status, code, retryable=retryable)), 0)
+    assert is_burying(lane) is (code in CONTENT_CODES)
 
 
 def test_a_lost_connection_sends_everything_unconfirmed_again_same_numbers_same_bytes() -> None:

@@ -1,5 +1,7 @@
 """Records to bodies and back: what a caller may hand in, which form it takes, what is refused before it is taken."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -109,6 +111,53 @@ def test_a_record_that_cannot_be_stored_is_not_taken() -> None:
 def test_a_time_out_of_range_is_refused(timestamp_ms: int) -> None:
     with pytest.raises(ValueError, match="1970"):
         TEXT.item(b"x", timestamp_ms=timestamp_ms)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"timestamp_ms": 1.7e12}, TypeError),
+        ({"timestamp_ms": "1"}, TypeError),
+        ({"key": 7}, TypeError),
+        ({"key": "\ud800"}, ValueError),
+        ({"headers": {"h": 7}}, TypeError),
+        ({"headers": {"h": "\ud800"}}, ValueError),
+        ({"headers": {b"h": "v"}}, TypeError),
+        ({"headers": {"\ud800": "v"}}, ValueError),
+        ({"message_id": " m"}, ValueError),
+    ],
+)
+@pytest.mark.parametrize("packer", [JSON, TEXT])
+def test_what_could_not_be_packed_later_is_refused_at_once(
+    packer: Packer, given: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        packer.item(b"1", **given)
+
+
+def test_whatever_is_bytes_is_copied_to_bytes() -> None:
+    given = bytearray(b"k")
+    item = JSON.item(1, given, {"h": given, "m": memoryview(b"v"), "n": None}, 5)  # type: ignore[arg-type]
+    given[:] = b"?"
+    assert item == ProducerRecord(b"1", b"k", (("h", b"k"), ("m", b"v"), ("n", None)), 5)
+    ((_, time_ms, key, value, headers),) = codec.decode(JSON.body(Form.RAW, [item]))
+    assert (time_ms, key, value, headers) == (5, b"k", b"1", (("h", b"k"), ("m", b"v"), ("n", None)))
+
+
+def test_raw_json_is_checked_like_bytes() -> None:
+    assert JSON.item(msgspec.Raw(b"[1]")) == b"[1]"
+    with pytest.raises(ValueError, match="not one JSON value"):
+        JSON.item(msgspec.Raw(b"1,2"))
+
+
+def test_json_that_nests_too_deeply_is_refused_as_a_value() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        JSON.item(b"[" * 100_000 + b"]" * 100_000)
+
+
+def test_a_header_name_counts_by_its_bytes() -> None:
+    with pytest.raises(RecordTooLarge):
+        TEXT.item(b"", headers={"€" * (RECORD_BYTES_MAX // 2): b""})
 
 
 def test_the_cost_covers_what_the_server_needs_for_a_record() -> None:

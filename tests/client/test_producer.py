@@ -13,7 +13,9 @@ from oncelog.client import (
     DeadLettered,
     Fenced,
     Malformed,
+    NotFound,
     OutcomeUnknown,
+    ProducerOptions,
     ProducerStopped,
     SequenceGap,
 )
@@ -40,6 +42,31 @@ def test_records_are_batched_numbered_and_acknowledged_in_order() -> None:
         edges = [ack.first_offset for ack in acks] + [acks[-1].next_offset]
         assert edges == [0] + [ack.next_offset for ack in acks]
         assert sum(ack.count for ack in acks) == 1000
+
+    run(main())
+
+
+def test_flush_raises_an_error_that_came_just_before_it() -> None:
+    async def main() -> None:
+        async with producing(lambda request: problem(404, "topic_missing")) as (_, producer):
+            await producer.append(1)
+            lane = producer._lanes[0]
+            while lane.settled_count == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            # The answer is in, and the turn that reports it comes after this one.
+            assert producer.error is None
+            with pytest.raises(NotFound):
+                await producer.flush()
+
+    run(main())
+
+
+@pytest.mark.parametrize("options", [{"producer_id": "p" * 399}, {"session": "s" * 401}, {"producer_id": " p"}])
+def test_a_name_that_every_batch_would_be_refused_for_is_refused_at_once(options: ProducerOptions) -> None:
+    async def main() -> None:
+        with pytest.raises(ValueError, match="the producer's"):
+            async with producing(FakeLog(), **options):
+                pass
 
     run(main())
 

@@ -27,6 +27,7 @@ from oncelog.client import (
     OffsetGone,
     ProducerOptions,
     PublishStage,
+    SequenceConflict,
     StreamClosed,
 )
 from oncelog.client.options import DialectName
@@ -194,6 +195,59 @@ def test_a_restarted_producer_resumes_a_deterministic_source(client: Client) -> 
     info = client.producer_info("resumed", "p")
     assert info is not None
     assert (info.epoch, info.last_sequence) == (1, 29)
+
+
+def test_a_restart_in_the_same_epoch_is_not_told_that_its_records_are_there(client: Client) -> None:
+    client.stream("same-epoch").create()
+    for attempt, count in ((1, 10), (2, 3)):
+        options = ProducerOptions(producer_id="p", dialect="durable-streams", max_batch_records=1)
+        producer = client.producer("same-epoch", **options)
+        for number in range(count):
+            producer.append([attempt, number])
+        if attempt == 1:
+            producer.close()
+        else:
+            with pytest.raises(SequenceConflict):
+                producer.close()
+    assert values(client, "same-epoch") == [[1, number] for number in range(10)]
+
+
+def test_a_resumed_run_that_was_overtaken_by_far_is_refused(client: Client) -> None:
+    client.stream("overtaken").create()
+    old = client.producer("overtaken", producer_id="p", max_batch_records=1)
+    new = client.producer("overtaken", producer_id="p", max_batch_records=1)
+    for number in range(3):
+        old.append(number)
+    old.flush()
+    assert new.resume() == 2
+    for number in range(3, 13):
+        old.append(number)
+    old.close()
+    new.append("other")
+    with pytest.raises(SequenceConflict):
+        new.close()
+    assert values(client, "overtaken") == list(range(13))
+
+
+def test_a_wrong_content_type_is_a_conflict_and_no_gap(client: Client) -> None:
+    client.stream("texts", "text/plain").create()
+    with pytest.raises(Conflict, match="content_type_mismatch") as caught:
+        client.append("texts", {"a": 1})
+    assert type(caught.value) is Conflict
+    producer = client.producer("texts", producer_id="p")
+    producer.append({"a": 1})
+    with pytest.raises(Conflict, match="content_type_mismatch") as caught:
+        producer.close()
+    assert type(caught.value) is Conflict
+
+
+def test_a_stage_of_json_goes_into_a_stream_of_json(client: Client) -> None:
+    client.create_topic("staged")
+    fence = client.open_application("json").fence
+    stage = client.open_stage("json", fence, content_type="application/json")
+    stage = client.stage_records(stage.stage_id, 0, [b'{"a":1}', b"2"])
+    client.publish("json", fence, "q", 0, [PublishStage(stage.stage_id, "staged", stage.count)])
+    assert values(client, "staged") == [{"a": 1}, 2]
 
 
 def test_a_second_producer_of_the_same_id_fences_the_first(client: Client) -> None:

@@ -18,6 +18,8 @@ from oncelog.client import (
     Client,
     ClientError,
     Fenced,
+    IdempotentProducer,
+    OutcomeUnknown,
     PendingBatch,
     ProducerStopped,
     Reader,
@@ -233,6 +235,98 @@ def test_a_closed_client_says_so() -> None:
     client.close()
     with pytest.raises(ClientError, match="closed"):
         client.health()
+
+
+@pytest.fixture
+def mute() -> Iterator[tuple[PeerThread, Client]]:
+    """A peer that never answers."""
+
+    def script() -> Script:
+        async def silence(request: Request) -> Reply:
+            await asyncio.Event().wait()
+            return b""
+
+        return silence
+
+    thread = PeerThread(script)
+    try:
+        yield thread, Client(thread.peer.url)
+    finally:
+        thread.stop()
+
+
+def test_closing_the_client_ends_whoever_waits_in_another_thread(mute: tuple[PeerThread, Client]) -> None:
+    thread, client = mute
+    told: list[tuple[ClientError, PendingBatch]] = []
+    producer = client.producer(
+        "a", producer_id="p", max_batch_records=1, max_pending_bytes=1024, on_error=lambda *args: told.append(args)
+    )
+    loose = IdempotentProducer(client.stream("b"), producer_id="q")
+    reader = client.reader("a")
+    raised: dict[str, ClientError] = {}
+
+    def wait(name: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except ClientError as error:
+            raised[name] = error
+
+    def fill() -> None:
+        while True:
+            producer.append("x" * 300)
+
+    loose.append(1)
+    calls: dict[str, Callable[[], object]] = {
+        "append": fill,
+        "flush": producer.flush,
+        "loose": loose.flush,
+        "read": reader.read,
+        "health": client.health,
+    }
+    threads = [threading.Thread(target=wait, args=call, daemon=True) for call in calls.items()]
+    producer.append(1)
+    for waiting in threads:
+        waiting.start()
+    while len(thread.peer.requests) < 4:
+        pass
+    client.close()
+    for waiting in threads:
+        waiting.join(10)
+        assert not waiting.is_alive()
+    assert raised.keys() == calls.keys()
+    kinds = [type(raised[name]) for name in ("append", "flush", "loose")]
+    assert kinds == [ProducerStopped, OutcomeUnknown, OutcomeUnknown]
+    assert [type(error) for error, _ in told][:2] == [OutcomeUnknown, ProducerStopped]
+    assert sum(batch.count for _, batch in told) == producer._inner._lanes[0].taken_count
+    assert producer.pending_count == 0
+
+
+def test_nothing_is_taken_after_the_client_is_closed() -> None:
+    with opened(FakeLog) as (_, client):
+        producers = [client.producer("a", producer_id="p"), IdempotentProducer(client.stream("a"), producer_id="q")]
+        client.close()
+        for producer in producers:
+            for _ in range(3):
+                with pytest.raises(ProducerStopped):
+                    producer.append(1)
+            with pytest.raises(ClientError, match="closed"):
+                producer.flush()
+
+
+def test_records_that_nobody_flushed_are_not_lost_silently(mute: tuple[PeerThread, Client]) -> None:
+    _, client = mute
+    with pytest.raises(ProducerStopped), client:  # noqa: PT012
+        producer = client.producer("a", producer_id="p")
+        producer.append(1)
+    client.close()
+
+
+def test_the_callers_own_error_is_seen_when_the_client_closes(mute: tuple[PeerThread, Client]) -> None:
+    _, client = mute
+    with pytest.raises(KeyError), client:  # noqa: PT012
+        producer = client.producer("a", producer_id="p")
+        producer.append(1)
+        raise KeyError
 
 
 def test_the_warning_about_a_guessed_id_names_the_callers_line(monkeypatch: pytest.MonkeyPatch) -> None:

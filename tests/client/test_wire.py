@@ -73,6 +73,12 @@ def test_an_answer_over_the_bound_says_so() -> None:
         AnswerParser().feed(b"HTTP/1.1 200 OK\r\nA: " + b"x" * ANSWER_HEADER_BYTES_MAX + b"\r\n\r\n")
 
 
+@pytest.mark.parametrize("value", [" a", "a ", "\u3000a", " "])
+def test_outer_blanks_are_refused_since_they_would_not_arrive(value: str) -> None:
+    with pytest.raises(ValueError, match="X-Name"):
+        header_line("X-Name", value)
+
+
 @pytest.mark.parametrize("value", ["a\r\nB: c", "a\nb", "\x00", "a\x7f"])
 def test_no_value_can_bring_a_header_of_its_own(value: str) -> None:
     with pytest.raises(ValueError, match="X-Name"):

@@ -23,6 +23,7 @@ from oncelog.client.errors import Conflict, NotFound, ProducerStopped
 from oncelog.client.packing import RECORD_BYTES_MAX
 from oncelog.client.sync import Client
 from oncelog.client.wire import BATCHES
+from oncelog.core.content_type import json_flaw
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -124,8 +125,9 @@ def _check_usage(
     if producer is not None and value is not None:
         raise typer.BadParameter("it names an import of many lines; one VALUE takes --id", param_hint="--producer")
     for option, name in (("--id", message_id), ("--producer", producer)):
-        if name is not None and not (name and name.isprintable()):
-            raise typer.BadParameter(f"{name!r} is empty or has control characters", param_hint=option)
+        if name is not None and not (name and name.isprintable() and name == name.strip()):
+            message = f"{name!r} is empty, has control characters, or begins or ends with a blank"
+            raise typer.BadParameter(message, param_hint=option)
     if resume and producer is None:
         raise typer.BadParameter("which import? give its --producer NAME", param_hint="--resume")
 
@@ -143,7 +145,7 @@ def _append_value(
     log: Remote, summary: Summary, text: str, key: str | None, message_id: str | None, *, is_json: bool
 ) -> None:
     value = text.encode()
-    if is_json and (problem := not_json(value)):
+    if is_json and (problem := json_flaw(value)):
         end(exits.REFUSED, f"the value is not JSON: {problem}")
     # Without an id it gets one of its own: an attempt that is repeated takes effect once.
     headers = {"Content-Type": BATCHES, "Stream-Message-Id": message_id or f"cli-{uuid.uuid4().hex}"}
@@ -197,19 +199,9 @@ class _Source:
                 raise LineInvalid(
                     f"line {self.lines:,} has {len(line):,} bytes, a record has at most {RECORD_BYTES_MAX:,}"
                 )
-            if self.is_json and line.strip() and (problem := not_json(line)):
+            if self.is_json and line.strip() and (problem := json_flaw(line)):
                 raise LineInvalid(f"line {self.lines:,} is not JSON: {problem}")
             yield line
-
-
-def not_json(value: bytes) -> str | None:
-    """What is wrong with it; None if it is JSON."""
-    try:
-        msgspec.json.decode(value, type=msgspec.Raw)
-        value.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return str(error)
-    return None
 
 
 def _append_lines(url: str, summary: Summary, source: _Source, key: str | None) -> None:
@@ -239,7 +231,7 @@ def _append_import(log: Remote, summary: Summary, source: _Source, name: str, ke
             f"import {name!r} has stored {known.last_line + 1:,} lines of {summary.topic}: --resume goes on behind "
             "them, another import takes another --producer",
         )
-    writer = Import(log, summary.topic, summary.partition, name, known.epoch, key.encode() if key is not None else None)
+    writer = Import(log, summary.topic, summary.partition, name, known, key.encode() if key is not None else None)
     with _bar(source, skipped=known.last_line + 1) as advance:
 
         def stored(batch: Stored) -> None:

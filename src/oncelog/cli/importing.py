@@ -4,13 +4,21 @@ The producer's sequence is the number of the last line of each batch (`Producer-
 stored is therefore known by one number, and a continued run begins behind it. One batch is under way at a time: with
 several, a later one could be stored while an earlier one was refused, and the number would hide the difference.
 
-A continued run opens the next epoch, which fences a run that still hangs somewhere. Two runs that are started at the
-same moment get the same epoch; they cut the same batches (`lines.py`), so each batch of one is a duplicate for the
-other.
+A continued run stays in the epoch, because a new one would forget what the old one has stored: 1. The new run asks, and
+line 2 is the last. 2. A batch of the run that hung, lines 3 to 5, arrives after all. 3. The new run writes lines 3 to 5
+in an epoch that knows nothing of them: they are there twice.
+
+The number of the last line is not enough either. If the file has grown meanwhile, the new run's batch is lines 3 to 8,
+and 8 is higher than 5. So every batch has a message id too, made of the line it begins with: what begins there was
+stored once. A batch that is the same is then a duplicate, another one is refused. Two runs of the same input cut the
+same batches (`lines.py`), so each is a duplicate for the other.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from oncelog.cli.lines import Batch
 from oncelog.cli.remote import Remote, stream_path
@@ -26,7 +34,7 @@ class Progress(NamedTuple):
     """How far an import has come before."""
 
     epoch: int
-    """To be used by this run."""
+    """Of the run before, and of this one."""
     last_line: int
     """Number of the last line that is stored; -1 for none."""
 
@@ -51,28 +59,35 @@ def progress_of(log: Remote, topic: str, partition: int, name: str) -> Progress:
         if missing.code == "topic_missing":
             raise
         return Progress(EPOCH_FIRST, -1)
-    return Progress(known["epoch"] + 1, known["last_sequence"])
+    return Progress(known["epoch"], known["last_sequence"])
 
 
 class Import:
     """The writing half of an import."""
 
-    def __init__(self, log: Remote, topic: str, partition: int, name: str, epoch: int, key: bytes | None) -> None:
+    def __init__(
+        self, log: Remote, topic: str, partition: int, name: str, known: Progress, key: bytes | None
+    ) -> None:  # fmt: skip
         self._log = log
         self._path = stream_path(topic)
         self._partition = partition
         self._key = key
+        self._last_line = known.last_line
+        # A digest, since names may be as long as an id may be; with the topic, since an id zone may span several.
+        self._batch_id = hashlib.blake2b(msgspec.json.encode([topic, partition, name]), digest_size=16).hexdigest()
         self._claim: dict[str, str | int] = {
             "Content-Type": BATCHES,
             "Producer-Id": name,
-            "Producer-Epoch": epoch,
+            "Producer-Epoch": known.epoch,
             "Producer-Mode": "rising",
         }
 
     def store(self, batches: Iterable[Batch], stored: Callable[[Stored], None]) -> None:
         """Writes one batch after the other, and tells of each when it is on disk."""
         for batch in batches:
-            headers = self._claim | {"Producer-Seq": batch.last_line}
+            message_id = f"import-{self._batch_id}-{self._last_line + 1}"
+            self._last_line = batch.last_line
+            headers = self._claim | {"Producer-Seq": batch.last_line, "Stream-Message-Id": message_id}
             body = encoded(batch.values, self._key)
             answer = self._log.request("POST", self._path, {"partition": self._partition}, headers, body)
             next_ = answer.number("stream-next-offset")

@@ -1,6 +1,7 @@
 """`oncelog producers TOPIC`: who writes to a stream, and how far each has come."""
 
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -29,6 +30,32 @@ COLUMNS = (
 )
 
 
+SCOPES = ("commit:", "http:", "kafka:", "x:")
+"""The server lists by scope and name, in this order."""
+
+
+class _WithPrefix(Listing):
+    """Producers whose own names begin so, whatever their scope."""
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        prefix, left, last = self._query["prefix"], self._limit, self.next
+        for scope in SCOPES:
+            is_enough = self._limit > 0 and left == 0
+            query = {**self._query, "prefix": f"{scope}{prefix}"}
+            part = Listing(self._log, self._path, self._member, query, after=last, limit=1 if is_enough else left)
+            for row in part:
+                if is_enough:
+                    self.next = last
+                    return
+                yield row
+                last = f"{scope}{row['name']}"
+                left -= self._limit > 0
+            if part.next is not None:
+                self.next = part.next
+                return
+        self.next = None
+
+
 def producers_command(
     topic: Annotated[str, typer.Argument(help="The stream's topic.")],
     url: UrlOption = URL,
@@ -43,6 +70,10 @@ def producers_command(
     sequence is the last one stored; first and next are the offsets of its batch. A dash: none, or no longer known.
     """
     with reached(url) as log:
-        query: Query = {"topic": topic, "partition": partition, "prefix": prefix or None}
-        listing = Listing(log, "/v1/producers", "producers", query, after=after, limit=chosen_limit(limit, json=json))
+        query: Query = {"topic": topic, "partition": partition}
+        rows_max = chosen_limit(limit, json=json)
+        kind = _WithPrefix if prefix else Listing
+        listing = kind(
+            log, "/v1/producers", "producers", {**query, "prefix": prefix or None}, after=after, limit=rows_max
+        )
         show(listing, COLUMNS, json=json, empty=f"{topic} has no producers")

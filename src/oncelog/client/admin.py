@@ -224,9 +224,14 @@ class Admin:
         """The same without fencing; None if it never started."""
         return await self._found(Application, f"/v1/applications/{name_path(name)}")
 
-    async def open_stage(self, application: str = "", fence: int = 0, *, ttl_ms: int = 0) -> Stage:
-        """A place to upload records to. One that is never published goes by itself."""
-        body = {"application": application, "fence": fence, "ttl_ms": ttl_ms}
+    async def open_stage(
+        self, application: str = "", fence: int = 0, *, ttl_ms: int = 0, content_type: str = ""
+    ) -> Stage:  # fmt: skip
+        """A place to upload records to. One that is never published goes by itself.
+
+        The content type is that of the streams it will be published into; JSON streams take only stages of JSON.
+        """
+        body = {"application": application, "fence": fence, "ttl_ms": ttl_ms, "content_type": content_type}
         return await self._caller.json(Stage, "POST", "/v1/stages", body=body)
 
     async def append_stage(self, stage_id: int, at: int, batch: bytes) -> Stage:

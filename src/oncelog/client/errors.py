@@ -82,6 +82,7 @@ class Refused(ClientError):
         super().__init__(f"{status} {code}: {detail}" + (f" ({hint})" if hint else ""))
         self.status = status
         self.code = code
+        """Stable, for programs; `http_` and the status if the server gave none."""
         self.detail = detail
         self.members = members
         self.retry_after_s = retry_after_s
@@ -93,10 +94,24 @@ class Refused(ClientError):
         told = self.members.get("retryable")
         return told if isinstance(told, bool) else self.status in RETRYABLE_STATUSES
 
+    @property
+    def is_told_retryable(self) -> bool:
+        """The server itself says so: nothing was done. A bare status may be that of a proxy which cannot know."""
+        return self.members.get("retryable") is True
+
+    @property
+    def has_code(self) -> bool:
+        """Whether the server said more than a status."""
+        return self.code != _code_of_status(self.status)
+
     def number(self, name: str, default: int = -1) -> int:
         """A number of the refusal, such as `expected`."""
         value = self.members.get(name)
         return value if isinstance(value, int) else default
+
+
+def _code_of_status(status: int) -> str:
+    return f"http_{status}"
 
 
 class Malformed(Refused):
@@ -167,6 +182,10 @@ class Overloaded(Refused):
     """503, 507 and the like: nothing was done, the same request may succeed later."""
 
 
+class Damaged(Refused):
+    """500: bytes on the server's disk are not what was written. `members` name the file; an operator must look."""
+
+
 RETRYABLE_STATUSES: Final = frozenset((408, 425, 429, 500, 502, 503, 504, 507))
 """When the server does not say. All that this client sends may be sent twice: a doubtful status is worth it."""
 
@@ -174,6 +193,7 @@ _BY_CODE: Final[dict[str, type[Refused]]] = {
     "application_fenced": Fenced,
     "claim_conflict": IdConflict,
     "condition_failed": ConditionFailed,
+    "damaged": Damaged,
     "fenced": Fenced,
     "id_conflict": IdConflict,
     "no_room": Overloaded,
@@ -181,6 +201,7 @@ _BY_CODE: Final[dict[str, type[Refused]]] = {
     "overloaded": Overloaded,
     "sequence_conflict": SequenceConflict,
     "sequence_gap": SequenceGap,
+    "stopping": Overloaded,
     "stream_closed": StreamClosed,
     "tail_mismatch": ConditionFailed,
     "too_large": TooLarge,
@@ -224,14 +245,16 @@ def refusal_of(answer: Answer) -> Refused:
     kind = _BY_CODE.get(code) if isinstance(code, str) else None
     if kind is None:
         kind = _BY_STATUS.get(answer.status, Overloaded if answer.status >= 500 else Refused)
-        if answer.status == 409 and "expected" in members and "received" in members:
-            kind = SequenceGap
-        elif answer.status == 409 and "stream-closed" in answer.headers:
-            kind = StreamClosed
+        # Without a code the headers tell. With one they do not: other refusals have an `expected` of their own.
+        if answer.status == 409 and not isinstance(code, str):
+            if "expected" in members and "received" in members:
+                kind = SequenceGap
+            elif "stream-closed" in answer.headers:
+                kind = StreamClosed
     detail = members.get("detail")
     return kind(
         answer.status,
-        code if isinstance(code, str) else f"http_{answer.status}",
+        code if isinstance(code, str) else _code_of_status(answer.status),
         detail if isinstance(detail, str) else answer.body[:200].decode(errors="replace"),
         members,
         retry_after_s=max(0.0, float(answer.number("retry-after"))),

@@ -25,17 +25,28 @@ from typing import Final
 from oncelog.client.backoff import Backoff
 from oncelog.client.batches import BatchResult, BatchState, Confirmation, Failure, PendingBatch, Settled
 from oncelog.client.dialect import EPOCH_UNKNOWN, OFFSET_UNKNOWN, Dialect, Identity
-from oncelog.client.errors import ClientError, DeadLettered, OutcomeUnknown, ProducerStopped, Refused, SequenceGap
+from oncelog.client.errors import (
+    ClientError,
+    DeadLettered,
+    OutcomeUnknown,
+    ProducerStopped,
+    Refused,
+    SequenceConflict,
+    SequenceGap,
+)
 from oncelog.client.options import ProducerSettings
 from oncelog.client.packing import RECORD_COST_BYTES, Form, Item, Packer, cost
 
 NEVER: Final = float("inf")
 
-DEAD_LETTER_STATUSES: Final = frozenset((400, 413, 415, 422))
-"""Refusals of the content itself: no copy of the batch can be accepted later, so its number is free."""
+CONTENT_CODES: Final = frozenset(
+    ("batch_invalid", "batch_refused", "body_too_large", "empty_array", "id_conflict", "json_invalid", "too_large")
+)
+"""Refusals of the content itself: no copy of the batch can be accepted later, so its number is free. Everything else is
+about the producer or the stream, and would meet every batch."""
 
-NOT_OF_CONTENT: Final = frozenset(("claim_invalid", "header_invalid", "name_invalid"))
-"""Codes with such a status that are about the producer and would meet every batch."""
+CONTENT_STATUSES: Final = frozenset((400, 413, 415, 422))
+"""The same for servers that send no code."""
 
 
 class Lane:
@@ -52,6 +63,8 @@ class Lane:
         self.taken_count = 0
         """Records ever put."""
         self.settled_count = 0
+        self.told_count = 0
+        """Of the settled ones, those that `drain` has given out."""
         self._packer = packer
         self._settings = settings
         self._dialect = dialect
@@ -110,7 +123,8 @@ class Lane:
         while self._queue and len(self.batches) < self.window:
             if not eager and now < self._lingers_until():
                 return
-            self._number(now)
+            if not self._number(now):
+                return
 
     def ready(self, now: float) -> bool:
         """Whether `take` would give a batch."""
@@ -144,7 +158,12 @@ class Lane:
     # --- answers in ---------------------------------------------------------------------------------------------
 
     def confirmed(self, batch: PendingBatch, confirmation: Confirmation, now: float) -> None:
-        """The batch is on the server's disk."""
+        """The batch is on the server's disk, unless the answer is about somebody else's."""
+        if confirmation.duplicate and confirmation.next_offset == OFFSET_UNKNOWN and not batch.strayed:
+            # Such an answer compares numbers and no content, and no copy of ours was ever on its way before.
+            detail = f"sequence {batch.seq} of partition {self.partition} was used by another run of this producer id"
+            self.refused(batch, SequenceConflict(409, "sequence_conflict", detail, {}), now)
+            return
         self._answered(batch)
         batch.state = BatchState.CONFIRMED
         batch.result = confirmation
@@ -160,6 +179,9 @@ class Lane:
         """The server said no."""
         self._answered(batch)
         if error.retryable:
+            if not error.is_told_retryable:
+                # Somebody on the way gave up waiting, perhaps: what it had passed on may still be written.
+                self._stray(batch, sent=True)
             batch.state = BatchState.HELD
             self._pause_s = max(self._pause_s, error.retry_after_s, self._backoff.next_s())
         elif isinstance(error, SequenceGap) and self._explains(batch, error.expected):
@@ -250,6 +272,7 @@ class Lane:
     def drain(self) -> tuple[list[Settled], int]:
         """What was settled since the last call, in order, and the bytes that it freed."""
         settled, self._settled = self._settled, []
+        self.told_count = self.settled_count
         freed, self._freed_bytes = self._freed_bytes, 0
         return settled, freed
 
@@ -260,8 +283,8 @@ class Lane:
             return 0.0
         return self._queue_since + self._settings.linger_ms / 1000
 
-    def _number(self, now: float) -> None:
-        """Makes the next batch from the front of the queue."""
+    def _number(self, now: float) -> bool:
+        """Makes the next batch from the front of the queue. False if it cannot be: then the lane is stopped."""
         packer, queue = self._packer, self._queue
         bytes_max, records_max = self._settings.max_batch_bytes, self._settings.max_batch_records
         first = queue.popleft()
@@ -285,12 +308,23 @@ class Lane:
                     break
                 items.append(queue.popleft())
                 size += more
+        try:
+            body = packer.body(form, items)
+        except Exception as error:  # noqa: BLE001
+            # A bug of ours: `Packer.item` takes only what can be packed. Whoever waits for these records must hear of
+            # it, so they fail like all others behind a stop, instead of being nowhere.
+            queue.extendleft(reversed(items))
+            failed = ClientError(f"records for partition {self.partition} cannot be packed: {error!r}")
+            failed.__cause__ = error
+            self.stop(failed)
+            return False
         self._queue_bytes -= size
         self._queue_since = now
-        batch = PendingBatch(self.partition, self.next_seq, form, items, size, packer.body(form, items))
+        batch = PendingBatch(self.partition, self.next_seq, form, items, size, body)
         batch.first_attempt_s = now
         self.next_seq += 1
         self.batches.append(batch)
+        return True
 
     def _next(self, now: float) -> PendingBatch | None:
         if self.ended or self._stopping is not None or self.burial is not None or now < self._paused_until:
@@ -330,9 +364,7 @@ class Lane:
         return False
 
     def _is_of_content(self, error: Refused) -> bool:
-        if error.code == "id_conflict":
-            return True
-        return error.status in DEAD_LETTER_STATUSES and error.code not in NOT_OF_CONTENT
+        return error.code in CONTENT_CODES if error.has_code else error.status in CONTENT_STATUSES
 
     def _may_bury(self, batch: PendingBatch) -> bool:
         assert batch.error is not None

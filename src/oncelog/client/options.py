@@ -14,7 +14,7 @@ from typing import Final, Literal, TypedDict
 from oncelog.client.batches import BatchResult, PendingBatch
 from oncelog.client.errors import ClientError
 from oncelog.client.packing import RECORD_BYTES_MAX
-from oncelog.limits import KIB, MIB
+from oncelog.limits import BATCH_RECORDS_MAX, KIB, MIB
 
 DialectName = Literal["x", "durable-streams"]
 
@@ -86,7 +86,7 @@ class ProducerSettings:
         bounds: tuple[tuple[str, float, float], ...] = (
             ("max_in_flight", 1, IN_FLIGHT_MAX),
             ("max_batch_bytes", 1 * KIB, RECORD_BYTES_MAX),
-            ("max_batch_records", 1, 1_000_000),
+            ("max_batch_records", 1, BATCH_RECORDS_MAX),
             ("linger_ms", 0, 60_000),
             ("max_pending_bytes", 1 * KIB, 1 << 40),
             ("delivery_timeout_ms", 1, 1e12),

@@ -8,6 +8,7 @@ A record without extras travels through the producer as plain `bytes`, which sav
 `ProducerRecord` is made only for those that have a key, headers, a timestamp or a message id.
 """
 
+import operator
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -96,21 +97,13 @@ class Packer:
     def value_of(self, data: object) -> bytes | None:
         """The bytes of a record. `bytes` are taken as they are: on a JSON stream they must be one JSON value."""
         if self._json:
-            if not isinstance(data, bytes):
+            if not isinstance(data, bytes | msgspec.Raw):
                 return _encode_json(data)
-            try:
-                data.decode()
-                _check_json(data)
-            except (UnicodeDecodeError, msgspec.DecodeError) as error:
-                raise ValueError(f"these bytes are not one JSON value: {error}") from None
-            return data
-        if isinstance(data, str):
-            return data.encode()
-        if data is None or isinstance(data, bytes):
-            return data
-        if isinstance(data, bytearray | memoryview):
-            return bytes(data)
-        raise TypeError(f"a record of this stream is bytes or text, not {type(data).__name__}")
+            value = bytes(data)
+            if (flaw := _json_flaw(value)) is not None:
+                raise ValueError(f"these bytes are not one JSON value: {flaw}")
+            return value
+        return _bytes_of("a record of this stream", data)
 
     def item(
         self,
@@ -126,8 +119,8 @@ class Packer:
             if len(value) > RECORD_BYTES_MAX:
                 raise RecordTooLarge(len(value), RECORD_BYTES_MAX)
             return value
-        if timestamp_ms is not None and not 0 <= timestamp_ms <= codec.TIMESTAMP_TAME_MAX:
-            raise ValueError(f"a timestamp is in milliseconds since 1970, not {timestamp_ms}")
+        if timestamp_ms is not None:
+            timestamp_ms = _timestamp(timestamp_ms)
         if timestamp_ms is None and (key is not None or headers is not None or not value):
             # A record that travels in a raw batch needs a time; an empty one can travel in no other way.
             timestamp_ms = now_ms()
@@ -137,7 +130,7 @@ class Packer:
                 raise ValueError(f"a message id has at most {MESSAGE_ID_BYTES_MAX:,} bytes")
         record = ProducerRecord(
             value,
-            key.encode() if isinstance(key, str) else key,
+            _bytes_of("a key", key),
             _headers(headers),
             -1 if timestamp_ms is None else timestamp_ms,
             message_id or "",
@@ -175,7 +168,7 @@ def cost(item: Item) -> int:
     """What the record counts against `max_batch_bytes` and `max_pending_bytes`."""
     if isinstance(item, bytes):
         return len(item) + RECORD_COST_BYTES
-    headers = sum(len(name) + len(content or b"") + 8 for name, content in item.headers)
+    headers = sum(len(name.encode()) + len(content or b"") + 8 for name, content in item.headers)
     return len(item.value or b"") + len(item.key or b"") + headers + RECORD_COST_BYTES
 
 
@@ -183,7 +176,47 @@ def _headers(given: HeadersGiven | None) -> tuple[tuple[str, bytes | None], ...]
     if given is None:
         return ()
     pairs = given.items() if isinstance(given, Mapping) else given
-    return tuple((name, content.encode() if isinstance(content, str) else content) for name, content in pairs)
+    return tuple((_header_name(name), _bytes_of("a header's value", content)) for name, content in pairs)
+
+
+def _header_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a header's name is text, not {type(name).__name__}")
+    name.encode()  # what cannot be encoded is refused here, while the caller listens
+    return name
+
+
+def _bytes_of(what: str, given: object) -> bytes | None:
+    """Bytes that nobody changes any more. Raises TypeError, or ValueError for text that is no UTF-8."""
+    if given is None or type(given) is bytes:
+        return given
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(f"{what} is bytes or text, not {type(given).__name__}")
+
+
+def _timestamp(given: object) -> int:
+    try:
+        timestamp_ms = operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"a timestamp is a whole number of milliseconds, not {type(given).__name__}") from None
+    if not 0 <= timestamp_ms <= codec.TIMESTAMP_TAME_MAX:
+        raise ValueError(f"a timestamp is in milliseconds since 1970, not {timestamp_ms}")
+    return timestamp_ms
+
+
+def _json_flaw(value: bytes) -> str | None:
+    """What keeps these bytes from being one JSON value; None if nothing does. The server's check is the same."""
+    try:
+        str(value, "utf-8")
+        _check_json(value)
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        return str(error)
+    except RecursionError:
+        return "nested too deeply"
+    return None
 
 
 def _raw_batch(items: Sequence[Item]) -> bytes:

@@ -27,8 +27,16 @@ from oncelog.client.packing import Form, HeadersGiven, Item, Packer, cost
 from oncelog.client.room import Room
 from oncelog.client.stream import AsyncStream
 from oncelog.client.wire import Answer, Head, header_line, target
+from oncelog.limits import PRODUCER_NAME_BYTES_MAX, PRODUCER_SESSION_BYTES_MAX
 
 OCTETS: Final = "application/octet-stream"
+
+
+def _check_name(what: str, name: str, bytes_max: int) -> None:
+    """What the server would refuse with every batch is refused before the first."""
+    header_line(what, name)
+    if len(name.encode()) > bytes_max:
+        raise ValueError(f"{what} has at most {bytes_max} bytes")
 
 
 class AsyncIdempotentProducer:
@@ -41,12 +49,12 @@ class AsyncIdempotentProducer:
         settings = ProducerSettings(**options)
         self.stream = stream
         self.producer_id = settings.name()
-        header_line("the producer's id", self.producer_id)
-        header_line("the producer's session", settings.session or "")
+        self._dialect = dialect_of(settings)
+        _check_name("the producer's id", self.producer_id, PRODUCER_NAME_BYTES_MAX - len(f"{self._dialect.scope}:"))
+        _check_name("the producer's session", settings.session or "", PRODUCER_SESSION_BYTES_MAX)
         self.on_freed: Callable[[int], object] | None = None
         """For a wrapper that counts bytes itself: called with what was settled, from the event loop."""
         self._settings = settings
-        self._dialect = dialect_of(settings)
         self._packer = Packer(stream.content_type, raw_batches=settings.raw_batches)
         self._lanes: dict[int, Lane] = {}
         self._busy: dict[int, Lane] = {}
@@ -134,7 +142,8 @@ class AsyncIdempotentProducer:
         self._flushing += 1
         try:
             self._wake()
-            while any(lane.settled_count < target for lane, target in targets):
+            # Not `settled_count`: between an answer and the turn that reports it, an error would not be known yet.
+            while any(lane.told_count < target for lane, target in targets):
                 if self._changed is None:
                     self._changed = self._loop.create_future()
                 await asyncio.shield(self._changed)
@@ -155,7 +164,7 @@ class AsyncIdempotentProducer:
             if not error_told:
                 raise
         finally:
-            await self._end()
+            await self.end()
 
     async def resume(self, partition: int = 0) -> int:
         """Continues where an earlier run of this producer id stopped: returns its last sequence, -1 if unknown.
@@ -407,8 +416,10 @@ class AsyncIdempotentProducer:
         self._busy[lane.partition] = lane
         self._wake()
 
-    async def _end(self) -> None:
+    async def end(self) -> None:
         """Lets go of everything. Whatever is not settled by now fails."""
+        if self._closed:
+            return
         for lane in self._lanes.values():
             lane.abandon()
             self._report(lane)

@@ -10,9 +10,11 @@ itself and is refused.
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import ssl
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
@@ -30,6 +32,10 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
+class _AlreadyClosed(ClientError):
+    """Nothing is taken any more."""
+
+
 class LoopThread:
     """An event loop in a thread of its own."""
 
@@ -37,31 +43,63 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="oncelog-client", daemon=True)
         self._thread.start()
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._users: weakref.WeakSet[Reader | IdempotentProducer] = weakref.WeakSet()
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Runs it there and waits. An interrupt of the waiting thread cancels it."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("a callback runs in the client's own thread and cannot wait for the client")
-        if not self._thread.is_alive():
-            coroutine.close()
-            raise ClientError("the client is closed")
-        future: concurrent.futures.Future[Result] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._lock:
+            if self._stopped:
+                coroutine.close()
+                raise _AlreadyClosed("the client is closed")
+            future: concurrent.futures.Future[Result] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise ClientError("the client was closed meanwhile") from None
         except BaseException:
             future.cancel()
             raise
 
-    def call(self, function: Callable[[], object]) -> None:
-        """Calls it there, soon."""
-        self._loop.call_soon_threadsafe(function)
+    def call(self, function: Callable[[], object]) -> bool:
+        """Calls it there, soon. False if the thread has ended."""
+        with self._lock:
+            if not self._stopped:
+                self._loop.call_soon_threadsafe(function)
+            return not self._stopped
+
+    def keep(self, user: "Reader | IdempotentProducer") -> None:
+        """Remembers whose connection is there, for the end."""
+        with self._lock:
+            self._users.add(user)
+
+    def users(self) -> "list[Reader | IdempotentProducer]":
+        """Those that are still there."""
+        with self._lock:
+            return list(self._users)
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """Ends the thread. Whoever still waits for something there is told; nothing is taken any more."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
+        # Everything that was handed over comes before this one, so no task can be left behind.
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _cancel_others() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class _Blocking(Protocol):
@@ -110,6 +148,7 @@ class Reader:
         self._inner = inner
         self._records: list[Record] = []
         self._offset = inner.offset
+        thread.keep(self)
 
     @property
     def offset(self) -> int:
@@ -152,6 +191,10 @@ class Reader:
 
     close = blocking(AsyncReader.close)
 
+    async def end(self) -> None:
+        """For the client, in its thread: it closes."""
+        await self._inner.close()
+
     def __enter__(self) -> "Reader":
         return self
 
@@ -168,6 +211,7 @@ class IdempotentProducer:
     def __init__(self, stream: Stream, **options: Unpack[ProducerOptions]) -> None:
         self._thread = stream._thread
         self._bytes_max = ProducerSettings(**options).max_pending_bytes
+        self._has_on_error = options.get("on_error") is not None
         # The id is settled here, so that the warning about a guess names the caller's line.
         options["producer_id"] = ProducerSettings(**options).name()
         self._inner = self._thread.run(_make(stream._inner, options))
@@ -177,6 +221,7 @@ class IdempotentProducer:
         self._held_bytes = 0
         self._moving = False
         self._closed = False
+        self._thread.keep(self)
 
     @property
     def producer_id(self) -> str:
@@ -216,11 +261,11 @@ class IdempotentProducer:
                     raise BufferFull(f"{self._held_bytes:,} bytes are pending, at most {self._bytes_max:,}")
                 self._lock.wait()
                 self._check_running()
+            if not self._moving and not self._thread.call(self._move):
+                raise ProducerStopped
+            self._moving = True
             self._held_bytes += size
             self._staged.append((item, size, partition))
-            if not self._moving:
-                self._moving = True
-                self._thread.call(self._move)
 
     def close(self) -> None:
         """Flushes and ends. Raises the first error unless a call has raised it before."""
@@ -247,6 +292,12 @@ class IdempotentProducer:
             if error is None:
                 raise
 
+    def tell(self) -> None:
+        """Raises the first error if nobody has heard of it: no call raised it, and there is no `on_error`."""
+        if self._inner.error is not None and not self._inner.error_told and not self._has_on_error:
+            self._inner.error_told = True
+            raise self._inner.error
+
     def _check_running(self) -> None:
         if self._inner.error is not None:
             self._inner.error_told = True
@@ -255,6 +306,14 @@ class IdempotentProducer:
             raise ProducerStopped
 
     # In the client's thread.
+
+    async def end(self) -> None:
+        """The client closes: what is not confirmed fails, and whoever waits for it is told."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+        self._move()
+        await self._inner.end()
 
     def _move(self) -> None:
         with self._lock:
@@ -294,7 +353,6 @@ class Client:
             request_timeout_ms=request_timeout_ms,
         )
         self._thread = LoopThread()
-        self._closed = False
 
     def stream(self, topic: str, content_type: str = JSON) -> Stream:
         """A handle for one stream. The content type is that of its records; a JSON stream takes any JSON value."""
@@ -351,14 +409,31 @@ class Client:
     openapi = blocking(AsyncClient.openapi)
 
     def close(self) -> None:
-        """Ends the connection and the thread. Close producers and readers first."""
-        if not self._closed:
-            self._closed = True
-            self._thread.run(self._inner.close())
+        """Ends the connection and the thread. Close producers and readers first.
+
+        What a producer still holds is not waited for: it fails, and calls that wait for it raise. If nobody else hears
+        of it, this call raises.
+        """
+        with contextlib.suppress(_AlreadyClosed):
+            self._thread.run(self._end())
             self._thread.stop()
+            for one in self._thread.users():
+                if isinstance(one, IdempotentProducer):
+                    one.tell()
+
+    async def _end(self) -> None:
+        for one in self._thread.users():
+            await one.end()
+        await self._inner.close()
 
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except ClientError:
+            if error is None:
+                raise

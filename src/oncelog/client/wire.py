@@ -52,6 +52,9 @@ def header_line(name: str, value: str | int) -> bytes:
     text = str(value)
     if not text.isprintable():
         raise ValueError(f"{name} cannot be sent as a header: {text[:80]!r} has control characters")
+    if text != text.strip():
+        # They are no part of a header's value: two ids that differ in them would be one.
+        raise ValueError(f"{name} cannot be sent as a header: {text[:80]!r} begins or ends with a blank")
     return f"{name}: {text}\r\n".encode()
 
 
