@@ -13,7 +13,7 @@ CODEC := $(wildcard src/oncelog/core/batch*.py)
 CODE := setup.py src tests tools $(if $(wildcard bench/*.py),bench) $(if $(wildcard examples/*.py),examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format crash sim simfull flips bench docs pin clean
+.PHONY: help setup run test spark check format crash sim simfull flips bench docs pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -47,8 +47,16 @@ setup: .venv/.packages .venv/.project ## make .venv, install pinned packages, bu
 run: setup ## start a server, write to it through kills and a bad network, audit the result
 	$(BIN)/python examples/http_demo.py $(ARGS)
 
-test: setup ## run the tests (ARGS="-k name" to choose)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+test: setup ## run the tests (ARGS="-k name" to choose); those of Spark are `make spark`
+	$(BIN)/python -m pytest -n $(WORKERS) --ignore tests/spark $(ARGS)
+
+.venv/.spark: constraints-spark.txt .venv/.project
+	@echo "installing PySpark into .venv, about a minute"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints-spark.txt
+	@touch $@
+
+spark: setup .venv/.spark ## install PySpark and run the tests of the connector (needs Java 17)
+	PYSPARK_PYTHON=$(CURDIR)/$(BIN)/python $(BIN)/python -m pytest --timeout 600 tests/spark $(ARGS)
 
 check: setup ## format, lint, types, layers
 	$(BIN)/ruff format --check $(CODE)

@@ -160,8 +160,9 @@ def test_every_folder_of_the_package_is_a_package() -> None:
     assert not missing, f"no __init__.py in {missing}"
 
 
-def test_constraints_hold_only_names_versions_and_hashes() -> None:
-    text = (ROOT / "constraints.txt").read_text()
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-spark.txt"])
+def test_constraints_hold_only_names_versions_and_hashes(name: str) -> None:
+    text = (ROOT / name).read_text()
     assert not ADDRESS.search(text)
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     pins = [line for line in lines if not line.startswith(" ")]
@@ -174,7 +175,10 @@ def test_constraints_hold_only_names_versions_and_hashes() -> None:
 
 def test_no_file_names_a_path_of_somebodys_machine() -> None:
     files = python_files(*CODE_FOLDERS) + sorted((ROOT / "docs").rglob("*.md")) + sorted(ROOT.glob("*.md"))
-    files += [ROOT / name for name in ("Makefile", "pyproject.toml", "constraints.txt", ".ci/run", ".gitignore")]
+    files += [
+        ROOT / name
+        for name in ("Makefile", "pyproject.toml", "constraints.txt", "constraints-spark.txt", ".ci/run", ".gitignore")
+    ]
     found = [
         f"{shown(path)}:{number}: {match[0]}…"
         for path in files

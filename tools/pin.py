@@ -1,4 +1,5 @@
-"""Rewrite constraints.txt: every package that `make setup` installs, with version and hashes, and nothing else.
+"""Rewrite constraints.txt, every package that `make setup` installs, and constraints-spark.txt, what `make spark`
+installs over them; with version and hashes, and nothing else.
 
 pip-compile resolves pyproject.toml (runtime + dev) in a venv of its own, so that the resolver is not a dependency.
 Versions already in constraints.txt are kept unless --upgrade is given. All published files of a version are hashed,
@@ -17,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CONSTRAINTS = ROOT / "constraints.txt"
+EXTRAS = {ROOT / "constraints.txt": ["dev"], ROOT / "constraints-spark.txt": ["dev", "spark"]}
 
 HEADER = """\
 # Written by `make pin`; do not edit. Names, versions and hashes only: pip knows by itself where to ask.
@@ -39,19 +40,21 @@ def keep_pins(compiled: str) -> str:
     return HEADER + "\n".join(kept) + "\n"
 
 
-def compile_pins(*, upgrade: bool) -> str:
+def compile_pins(constraints: Path, extras: list[str], *, upgrade: bool) -> str:
     with tempfile.TemporaryDirectory(prefix="oncelog-pin-") as folder:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         python = str(Path(folder, "bin", "python"))
         subprocess.run([python, "-m", "pip", "install", "--quiet", "pip-tools"], check=True)
 
         output = Path(folder, "compiled.txt")
-        if CONSTRAINTS.exists():
-            output.write_text(CONSTRAINTS.read_text())
+        if constraints.exists():
+            output.write_text(constraints.read_text())
         command = [python, "-m", "piptools", "compile", "--quiet", "--generate-hashes", "--allow-unsafe"]
         command += ["--strip-extras", "--no-annotate", "--no-header"]
         command += ["--no-emit-index-url", "--no-emit-trusted-host", "--no-emit-find-links", "--no-emit-options"]
-        command += ["--extra", "dev", "--output-file", str(output), "pyproject.toml"]
+        for extra in extras:
+            command += ["--extra", extra]
+        command += ["--output-file", str(output), "pyproject.toml"]
         if upgrade:
             command.append("--upgrade")
         # A local folder of wheels would be hashed in place of the published files.
@@ -64,9 +67,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Rewrite constraints.txt.")
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
     arguments = parser.parse_args()
-    text = keep_pins(compile_pins(upgrade=arguments.upgrade))
-    CONSTRAINTS.write_text(text)
-    print(f"constraints.txt: {text.count('==')} packages, {text.count('--hash=')} hashes")
+    for constraints, extras in EXTRAS.items():
+        text = keep_pins(compile_pins(constraints, extras, upgrade=arguments.upgrade))
+        constraints.write_text(text)
+        print(f"{constraints.name}: {text.count('==')} packages, {text.count('--hash=')} hashes")
 
 
 if __name__ == "__main__":

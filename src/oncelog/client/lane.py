@@ -36,6 +36,7 @@ from oncelog.client.errors import (
 )
 from oncelog.client.options import ProducerSettings
 from oncelog.client.packing import RECORD_COST_BYTES, Form, Item, Packer, cost
+from oncelog.errors import OncelogError
 
 NEVER: Final = float("inf")
 
@@ -310,7 +311,7 @@ class Lane:
                 size += more
         try:
             body = packer.body(form, items)
-        except Exception as error:  # noqa: BLE001
+        except (AssertionError, AttributeError, OncelogError, OverflowError, TypeError, ValueError) as error:
             # A bug of ours: `Packer.item` takes only what can be packed. Whoever waits for these records must hear of
             # it, so they fail like all others behind a stop, instead of being nowhere.
             queue.extendleft(reversed(items))

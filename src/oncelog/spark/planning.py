@@ -1,0 +1,178 @@
+"""From one cut to the ranges that a read covers, and from ranges to Spark partitions. No server is asked here.
+
+A cut tells where every stream stood at one instant, and commits become visible whole. So ranges that end at a cut hold
+every commit whole, over all topics. Limits end a range earlier, and may tear one: the rest comes with the next batch.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from oncelog.client.models import Cut
+from oncelog.spark.options import EARLIEST, LATEST, Offsets, Place, Subscription
+
+
+class OffsetLost(Exception):
+    """Records that the read asks for are no longer there, or never were."""
+
+
+class Bounds(NamedTuple):
+    """Where a stream stands: records in [floor, stable) can be read."""
+
+    floor: int
+    stable: int
+
+
+class Range(NamedTuple):
+    """Records of one stream, [first, next)."""
+
+    topic: str
+    partition: int
+    first: int
+    next: int
+
+    @property
+    def size(self) -> int:
+        return self.next - self.first
+
+
+Standing = dict[str, dict[int, Bounds]]
+"""Topic → partition → where it stands."""
+
+
+def standing_of(cut: Cut, subscription: Subscription) -> Standing:
+    """The wanted streams of a cut. OffsetLost if one that was named is not there."""
+    standing: Standing = {}
+    for stream in cut.streams:
+        if subscription.wants(stream.topic, stream.partition):
+            standing.setdefault(stream.topic, {})[stream.partition] = Bounds(stream.floor, stream.stable)
+    for topic in subscription.topics:
+        wanted = subscription.partitions.get(topic, ())
+        missing = [str(partition) for partition in wanted if partition not in standing.get(topic, {})]
+        if topic not in standing and not wanted:
+            raise OffsetLost(f"topic {topic!r} does not exist")
+        if missing:
+            raise OffsetLost(f"topic {topic!r} has no partition {', '.join(missing)}")
+    return standing
+
+
+def resolved(place: Place, standing: Standing, group: Offsets | None, name: str) -> Offsets:
+    """The place as an offset for every stream. `group`: what the server holds for the application, None if nothing."""
+    if place.kind == "offsets":
+        _check_named(place.offsets, standing, name)
+    found: Offsets = {}
+    for topic, partitions in standing.items():
+        found[topic] = {}
+        for partition, bounds in partitions.items():
+            told = EARLIEST if place.kind == "earliest" else LATEST
+            if place.kind == "offsets":
+                told = place.offsets[topic][partition]
+            elif place.kind == "group":
+                # What the application has not seen it has yet to read.
+                told = (group or {}).get(topic, {}).get(partition, EARLIEST)
+            found[topic][partition] = {EARLIEST: bounds.floor, LATEST: bounds.stable}.get(told, told)
+    return found
+
+
+def _check_named(offsets: Offsets, standing: Standing, name: str) -> None:
+    named = {(topic, partition) for topic, partitions in offsets.items() for partition in partitions}
+    there = {(topic, partition) for topic, partitions in standing.items() for partition in partitions}
+    for topic, partition in sorted(there - named):
+        raise OffsetLost(f"{name} says nothing of {topic!r} partition {partition}")
+    for topic, partition in sorted(named - there):
+        raise OffsetLost(f"{name} names {topic!r} partition {partition}, which is not read")
+
+
+def latest(standing: Standing) -> Offsets:
+    """The end of every stream."""
+    return {
+        topic: {partition: bounds.stable for partition, bounds in partitions.items()}
+        for topic, partitions in standing.items()
+    }
+
+
+def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
+    """What lies between two offsets of a query, in the order of names. A stream that is new in `end` begins at 0."""
+    ranges: list[Range] = []
+    for topic, partitions in sorted(end.items()):
+        for partition, next_ in sorted(partitions.items()):
+            first = start.get(topic, {}).get(partition, 0)
+            if first > next_:
+                raise OffsetLost(
+                    f"{topic!r} partition {partition} ends at {next_:,}, before {first:,} where the read stands: "
+                    "the topic was deleted and created again, or another server answers"
+                )
+            if first < next_:
+                ranges.append(Range(topic, partition, first, next_))
+    return ranges
+
+
+def within(ranges: Iterable[Range], standing: Standing, *, fail_on_data_loss: bool) -> list[Range]:
+    """The ranges as far as they are there. OffsetLost if some is not and loss is a failure."""
+    kept: list[Range] = []
+    for range_ in ranges:
+        bounds = standing.get(range_.topic, {}).get(range_.partition, Bounds(0, 0))
+        first, next_ = max(range_.first, bounds.floor), min(range_.next, bounds.stable)
+        if (first, next_) != (range_.first, range_.next) and fail_on_data_loss:
+            raise OffsetLost(
+                f"{range_.topic!r} partition {range_.partition} has offsets {bounds.floor:,} to {bounds.stable:,}, and "
+                f"{range_.first:,} to {range_.next:,} are asked for; failOnDataLoss=false reads what is there"
+            )
+        if first < next_:
+            kept.append(Range(range_.topic, range_.partition, first, next_))
+    return kept
+
+
+def shares(sizes: Sequence[int], limit: int) -> list[int]:
+    """Divides `limit` over sizes, in proportion, never more than a size, and 1 for each as far as it goes.
+
+    The last rule keeps a small stream from starving behind large ones. The sum is min(limit, sum of sizes).
+    """
+    total = sum(sizes)
+    if total <= limit:
+        return list(sizes)
+    by_size = sorted(range(len(sizes)), key=lambda at: -sizes[at])
+    given = [0] * len(sizes)
+    for at in by_size[:limit]:
+        given[at] = min(1, sizes[at])
+    left = limit - sum(given)
+    rest = [size - part for size, part in zip(sizes, given, strict=True)]
+    rest_total = sum(rest)
+    parts = [left * size // rest_total if rest_total else 0 for size in rest]
+    for at, part in enumerate(parts):
+        given[at] += part
+    left -= sum(parts)
+    for at in by_size:
+        more = min(left, sizes[at] - given[at])
+        given[at] += more
+        left -= more
+    return given
+
+
+def limited(start: Offsets, end: Offsets, records_max: int) -> Offsets:
+    """The end, moved back so that at most `records_max` offsets lie before it."""
+    ranges = ranges_between(start, end)
+    kept = {topic: dict(partitions) for topic, partitions in end.items()}
+    for range_, share in zip(ranges, shares([range_.size for range_ in ranges], records_max), strict=True):
+        kept[range_.topic][range_.partition] = range_.first + share
+    return kept
+
+
+def pieces(ranges: Sequence[Range], at_least: int, records_max: int) -> list[Range]:
+    """Ranges cut so that there are at least so many, large ones first, and none has more than `records_max`.
+
+    Depends on nothing but its arguments: a batch that is run again is cut the same way.
+    """
+    total = sum(range_.size for range_ in ranges)
+    cut: list[Range] = []
+    for range_ in ranges:
+        parts = 1
+        if at_least > len(ranges):
+            parts = max(1, -(-range_.size * at_least // total))
+        if records_max > 0:
+            parts = max(parts, -(-range_.size // records_max))
+        parts = min(parts, range_.size)
+        for part in range(parts):
+            first = range_.first + range_.size * part // parts
+            next_ = range_.first + range_.size * (part + 1) // parts
+            cut.append(Range(range_.topic, range_.partition, first, next_))
+    return cut
