@@ -28,6 +28,10 @@ BATCH_BYTES_MAX: Final = ENTRY_BYTES_MAX - 8 * KIB
 GROUP_BYTES_MAX: Final = 8 * MIB
 """What one fdatasync covers. Above 4 MiB a larger group no longer gains throughput, it only adds latency."""
 
+GROUP_HOLD_US_MAX: Final = 500
+"""How long a group may wait for those who were just answered, in microseconds: about two syncs of a quick disk. On a
+slow one they join while the group before is being written."""
+
 # --- journal ---------------------------------------------------------------------------------------------------
 
 FRAME_ALIGN_BYTES: Final = 512

@@ -216,6 +216,11 @@ class CommitLoop:
         return self._open is not None and self._in_flight is None
 
     @property
+    def open_count(self) -> int:
+        """Answers that the open group will give."""
+        return 0 if self._open is None else len(self._open.answers)
+
+    @property
     def idle(self) -> bool:
         """Nothing is open, being written, or waiting."""
         return self._open is None and self._in_flight is None and not self._waiting

@@ -6,6 +6,7 @@ was not confirmed by the disk is ever confirmed to anybody, and there is no retr
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
@@ -26,6 +27,7 @@ from oncelog.engine.cut import Cut, take_cut
 from oncelog.engine.follow import Follow, Waiter, Wake
 from oncelog.engine.generations import Generations
 from oncelog.engine.guard import Fatal, Guard
+from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.listing import ListedCursor, Page, list_cursors, list_producers, list_topics
 from oncelog.engine.provenance import WrittenBy, written_by
@@ -104,6 +106,7 @@ class Engine:
         self._cold = ThreadPoolExecutor(1, "oncelog-reader")
         self.follow = Follow(store.view)
         self._flush_scheduled = False
+        self._hold = GroupHold(time.perf_counter)
         self._clean_scheduled = False
         self._stopping = False
         self._failed = False
@@ -169,6 +172,11 @@ class Engine:
             self._flush_scheduled = False
             if self._failed:
                 return
+            if not self._stopping and self._hold.waits(self.commits.open_count, self._writer.seconds.last):
+                self._flush_scheduled = True
+                self._loop.call_soon(self._flush)  # sockets are read in between
+                return
+            self._hold.left()
             group = self.commits.next_group()
             if group is not None:
                 self._unproven = True
@@ -183,7 +191,8 @@ class Engine:
             self._written_at = self._loop.time()
             commits = self.commits
             commits.written(group)
-            if commits.wants_write:
+            self._hold.answered(len(group.answers), commits.open_count)
+            if commits.wants_write and not self._flush_scheduled:
                 self._flush()
             commits.answer(group)
             self.follow.changed(group.changes.streams)

@@ -22,10 +22,11 @@ Post = Callable[..., object]
 class WriteSeconds:
     """How long writing and syncing took. Only the writer's thread adds to it."""
 
-    __slots__ = ("count", "total")
+    __slots__ = ("count", "last", "total")
 
     def __init__(self) -> None:
         self.count = 0
+        self.last = 0.0
         self.total = 0.0
 
 
@@ -56,7 +57,8 @@ class GroupWriter:
             while (group := self._groups.get()) is not None:
                 begun = time.perf_counter()
                 self._journal.write(group.open, group.buffers)
-                self.seconds.total += time.perf_counter() - begun
+                self.seconds.last = time.perf_counter() - begun
+                self.seconds.total += self.seconds.last
                 self.seconds.count += 1
                 self._post(self._done, group)
 
