@@ -13,16 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from oncelog.storage.index.id_runs import (
-    HASH_BYTES,
-    VALUE,
-    IdRuns,
-    RunInfo,
-    merge,
-    plan_merge,
-    remove_unnamed,
-    write_run,
-)
+from oncelog.storage.index.id_merge import merge, plan_merge, remove_unnamed, write_run
+from oncelog.storage.index.id_run_file import HASH_BYTES, VALUE, RunInfo
+from oncelog.storage.index.id_runs import IdRuns
 
 ROUNDS = 5
 LOOKUPS = 64 * 1_000

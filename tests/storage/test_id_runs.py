@@ -15,20 +15,19 @@ from hypothesis import strategies as st
 
 from oncelog.errors import Corruption, DiskFault, DiskFull
 from oncelog.limits import ID_RUN_IDS_MAX, ID_RUNS_MAX
-from oncelog.storage.index import id_runs
-from oncelog.storage.index.id_runs import (
+from oncelog.storage.index import id_merge
+from oncelog.storage.index.id_merge import merge, plan_merge, remove_unnamed, write_run
+from oncelog.storage.index.id_run_file import (
     BLOCK_ROWS,
+    PAGE_BYTES,
     VALUE,
-    IdRuns,
+    RunFile,
     RunInfo,
     RunMissing,
     check_run,
     file_of,
-    merge,
-    plan_merge,
-    remove_unnamed,
-    write_run,
 )
+from oncelog.storage.index.id_runs import IdRuns
 
 
 def value(number: int) -> bytes:
@@ -101,7 +100,7 @@ def test_runs_equal_a_dict(
 
 
 def test_many_rows_through_the_policy_equal_a_dict_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(id_runs, "_SLICE_ROWS", 1_000)
+    monkeypatch.setattr(id_merge, "SLICE_ROWS", 1_000)
     model: dict[bytes, bytes] = {}
     live: list[RunInfo] = []
     reader = IdRuns(tmp_path)
@@ -142,15 +141,15 @@ def test_hash_that_two_neighbours_spell_is_not_taken_for_a_row(tmp_path: Path) -
     keys = [b"a" * 8 + b"b" * 8, b"c" * 16]
     across = keys[0][8:] + keys[1][:8]
     info = write_run(tmp_path, 1, {key: value(1) for key in keys})
-    assert id_runs._RunFile(tmp_path, info).find(across) is None
+    assert RunFile(tmp_path, info).find(across) is None
     info = write_run(tmp_path, 2, {key: value(2) for key in (*keys, across)})
-    assert id_runs._RunFile(tmp_path, info).find(across) == value(2)
+    assert RunFile(tmp_path, info).find(across) == value(2)
 
 
 def test_padding_of_the_last_block_is_no_row(tmp_path: Path) -> None:
     info = write_run(tmp_path, 1, {bytes(15) + b"\1": value(1)})
     # Below the first fence's hash, yet with its first half: the look-up reaches the block.
-    assert id_runs._RunFile(tmp_path, info).find(bytes(16)) is None
+    assert RunFile(tmp_path, info).find(bytes(16)) is None
 
 
 def test_keep_drops_rows_after_the_newest_won(tmp_path: Path) -> None:
@@ -364,7 +363,7 @@ def test_damaged_or_displaced_block_is_never_served(tmp_path: Path) -> None:
     whole = path.read_bytes()
     key = sorted(rows)[BLOCK_ROWS]
     runs = opened(tmp_path, [info])
-    page = id_runs.PAGE_BYTES
+    page = PAGE_BYTES
 
     def with_second_block(block: bytes) -> None:
         # In place: a replaced file would leave the old one open.
@@ -394,7 +393,7 @@ def test_damaged_or_displaced_block_is_never_served(tmp_path: Path) -> None:
 
 def _pages(directory: Path, info: RunInfo) -> list[bytes]:
     data = file_of(directory, info.number, "run").read_bytes()
-    return [data[at : at + id_runs.PAGE_BYTES] for at in range(0, len(data), id_runs.PAGE_BYTES)]
+    return [data[at : at + PAGE_BYTES] for at in range(0, len(data), PAGE_BYTES)]
 
 
 def test_files_of_another_run_are_refused(tmp_path: Path) -> None:

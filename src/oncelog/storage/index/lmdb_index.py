@@ -27,7 +27,8 @@ from oncelog.core.row_codec import decode_key, decode_row
 from oncelog.core.rows import Key, Stream, Table, Topic, TopicConfig
 from oncelog.core.state import Row
 from oncelog.errors import Corruption, DiskFault, DiskFull, StorageError
-from oncelog.storage.index.id_runs import IdRuns, RunInfo, RunMissing
+from oncelog.storage.index.id_run_file import RunInfo, RunMissing
+from oncelog.storage.index.id_runs import IdRuns
 from oncelog.storage.index.interface import Position, index_key
 from oncelog.storage.index.places import PLACE_BYTES, row_at_or_before, split_rows
 

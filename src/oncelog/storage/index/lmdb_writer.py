@@ -19,7 +19,8 @@ from typing import Any, Final
 import lmdb
 
 from oncelog.errors import DirectoryInUse, StorageError
-from oncelog.storage.index.id_runs import RunInfo, merge, plan_merge, remove_unnamed, write_run
+from oncelog.storage.index.id_merge import merge, plan_merge, remove_unnamed, write_run
+from oncelog.storage.index.id_run_file import RunInfo
 from oncelog.storage.index.interface import WHOLE_EXTENT, Changes
 from oncelog.storage.index.lmdb_index import (
     META_KEY,
