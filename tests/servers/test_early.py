@@ -9,7 +9,7 @@ import pytest
 
 from oncelog import limits
 from oncelog.core.command import Append, Command
-from oncelog.core.outcome import SequenceGap, Stopping
+from oncelog.core.outcome import Confirmed, SequenceGap, Stopping
 from oncelog.core.producer import ProducerClaim, SequenceMode
 from oncelog.servers.early import EarlyRequests
 from tests.servers.running import Running, running
@@ -200,7 +200,7 @@ def test_bytes_that_wait_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPa
     assert hold(early_append(2, 40))
     assert not hold(early_append(2, 0)), "one of them waits already"
     assert early
-    early.taken(early_append(0, 0), 0)
+    early.taken(early_append(0, 0), Confirmed(1, 0, 1, sequence=0))
     assert submitted == [early_append(1, 60)]
     assert hold(early_append(3, 60)), "what went on gave its bytes back"
     for timer in list(timers.waiting):

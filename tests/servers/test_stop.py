@@ -201,7 +201,7 @@ def test_client_that_never_reads_is_cut_when_the_server_stops(path: str) -> None
         for _ in range(4):
             server.ask("POST", path, b"x" * 1_000_000)
         client.send(request("GET", path) * 20)
-        server.until(lambda: any(connection.stalled_at for connection in server.server.connections))
+        server.until(lambda: any(connection.is_stalled for connection in server.server.connections))
         assert stopped(server) < 10
 
 

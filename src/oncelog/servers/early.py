@@ -11,7 +11,15 @@ from typing import Protocol
 
 from oncelog import limits
 from oncelog.core.command import Append, CloseStream, Command, Commit
-from oncelog.core.outcome import EpochNotAtZero, Outcome, SequenceGap, Stopping
+from oncelog.core.outcome import (
+    CommitConfirmed,
+    Confirmed,
+    EpochNotAtZero,
+    Outcome,
+    SequenceGap,
+    Stopping,
+    StreamDone,
+)
 from oncelog.core.producer import ProducerClaim
 
 Key = tuple[str, int, str]
@@ -92,11 +100,13 @@ class EarlyRequests:
         held.timer = self._call_later(self._hold_s, lambda: self._give_up(held))
         return True
 
-    def taken(self, command: Command, sequence: int) -> None:
-        """A producer's sequence was accepted: the one behind it may be waiting."""
+    def taken(self, command: Command, outcome: Outcome) -> None:
+        """A command was answered. If it used up a producer's sequence, the one behind it may be waiting."""
         if not isinstance(command, Append | CloseStream | Commit) or command.claim is None:
             return
-        held = self._held.get(_key(command, command.claim), {}).get(sequence + 1)
+        if not isinstance(outcome, Confirmed | StreamDone | CommitConfirmed):
+            return
+        held = self._held.get(_key(command, command.claim), {}).get(outcome.sequence + 1)
         if held is not None:
             self._let_go(held)
             # Not at once: whoever tells us is in the middle of answers.

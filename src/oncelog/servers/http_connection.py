@@ -1,0 +1,453 @@
+"""One HTTP client: its socket, its requests in line, back-pressure, deadlines.
+
+Bytes come as the loop reads them, those of a large body straight into the buffer they belong to. A write is submitted
+as soon as it is read, unless a read stands before it in line; a read begins when it is its turn to be answered, so that
+requests take effect in their order, and a client that asks and never reads holds one answer in memory and not sixty.
+Dropping a connection drops its answers, never its commands.
+"""
+
+import asyncio
+from collections import deque
+from typing import Protocol, cast
+
+from oncelog import limits
+from oncelog.core.command import Command
+from oncelog.core.outcome import Confirmed, Outcome
+from oncelog.engine.engine import Engine
+from oncelog.protocols.http import answers
+from oncelog.protocols.http.actions import Action, Done, Render, Submit
+from oncelog.protocols.http.parser import BodyBudget, Request, RequestParser, RequestRefused
+from oncelog.protocols.http.routes import Router, refused_answer
+from oncelog.protocols.http.session import Session
+from oncelog.servers.early import Early, EarlyRequests
+from oncelog.servers.http_reads import Reading
+from oncelog.servers.metrics import Counts
+from oncelog.servers.settings import HttpSettings
+
+WRITE_HIGH_BYTES = 1 * limits.MIB
+"""Bytes that a client may leave unread before nothing more is read from it."""
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Shared(Protocol):
+    """What all connections have in common: the server, as far as one of them needs it."""
+
+    engine: Engine
+    settings: HttpSettings
+    loop: asyncio.AbstractEventLoop
+    counts: Counts
+    router: Router
+    early: EarlyRequests
+    body_budget: BodyBudget
+    scratch: memoryview
+    paused: "set[Connection]"
+    is_stopped: bool
+
+    def now_ms(self) -> int: ...
+
+    def joined(self, connection: "Connection") -> None: ...
+
+    def left(self, connection: "Connection") -> None: ...
+
+    def carry_out(self, action: Action, slot: "Slot") -> None: ...
+
+
+class Slot:
+    """One request that waits for its answer, in its place in line."""
+
+    __slots__ = (
+        "answer",
+        "body",
+        "command",
+        "connection",
+        "is_head",
+        "is_last",
+        "is_read",
+        "later",
+        "reading",
+        "render",
+    )
+
+    def __init__(self, connection: "Connection", request: Request) -> None:
+        self.connection = connection
+        self.is_head = request.method == b"HEAD"
+        self.is_last = not request.keep_alive
+        self.answer: bytes | None = None
+        self.body: bytes = b""
+        self.command: Command
+        self.render: Render
+        self.later: Action | None = None
+        """What begins when this slot is first in line, or when no read is before it."""
+        self.is_read = False
+        self.reading: Reading | None = None
+        """A live read in progress."""
+
+    def answered(self, outcome: Outcome) -> None:
+        """The engine's reply to the command."""
+        server = self.connection.server
+        if type(outcome) is Confirmed:
+            server.counts.confirmed(outcome)
+        elif isinstance(outcome, Early) and server.early.hold(self.command, outcome, self.answered, self._gave_up):
+            return
+        else:
+            server.counts.other(outcome)
+        if server.early:
+            server.early.taken(self.command, outcome)
+        self.done(self.render(outcome))
+
+    def _gave_up(self, gap: Early) -> None:
+        """Those before it did not come in time."""
+        self.connection.server.counts.other(gap)
+        self.done(self.render(gap))
+
+    def done(self, answer: bytes, body: bytes = b"") -> None:
+        """The answer is known; it leaves when it is its turn."""
+        self.answer = answers.headless(answer) if self.is_head else answer
+        self.body = b"" if self.is_head else body
+        self.connection.flush()
+
+
+class StraightBody(asyncio.BufferedProtocol):
+    """A large body of a connection, received into its own buffer; everything else is the connection's."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def eof_received(self) -> bool:
+        return self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._connection.body_room()
+
+    def buffer_updated(self, count: int) -> None:
+        self._connection.body_came(count)
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    __slots__ = (
+        "_is_flushing",
+        "_is_paused",
+        "_parser",
+        "_reads_in_line",
+        "_sent_bytes",
+        "_taken_at",
+        "_taken_bytes",
+        "_transport",
+        "active_at",
+        "is_closing",
+        "is_stalled",
+        "request_at",
+        "server",
+        "session",
+        "slots",
+    )
+
+    def __init__(self, server: Shared) -> None:
+        self.server = server
+        self.session = Session()
+        self.slots: deque[Slot] = deque()
+        self.is_closing = False
+        """Nothing more is read; what is in line is still answered."""
+        self.active_at = 0.0
+        self.request_at = 0.0
+        """When the request in progress began to come in; 0 if there is none."""
+        self.is_stalled = False
+        """The client has too much unread."""
+        self._sent_bytes = 0
+        self._taken_bytes = 0
+        self._taken_at = 0.0
+        """What the client had taken when `look_at` last saw it take something, and when that was."""
+        settings = server.settings
+        self._parser = RequestParser(
+            self._requested, settings.header_bytes_max, settings.body_bytes_max, server.body_budget
+        )
+        self._is_paused = False
+        self._is_flushing = False
+        self._reads_in_line = 0
+        self._transport: asyncio.Transport
+
+    # --- the socket ------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self.active_at = self.server.loop.time()
+        self.server.joined(self)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.is_closing = True
+        for slot in self.slots:
+            if slot.reading is not None:
+                slot.reading.cancel()
+        waiting = [(slot, slot.later) for slot in self.slots if type(slot.later) is Submit]
+        self.slots.clear()
+        self._parser.let_go()
+        self.server.left(self)
+        # What waits behind a read was accepted: it is carried out, only its answer goes nowhere.
+        if not self.server.is_stopped:
+            for slot, action in waiting:
+                self._submit(slot, action)
+
+    def data_received(self, data: bytes) -> None:
+        self.active_at = now = self.server.loop.time()
+        if self.is_closing:
+            return
+        parser = self._parser
+        try:
+            parser.feed(data)
+        except RequestRefused as refused:
+            self._refuse(refused)
+            return
+        if parser.in_request:
+            self.request_at = self.request_at or now
+            if parser.expects_continue:
+                self._continue()
+            if parser.is_straight:
+                self._read_through(StraightBody(self))
+        else:
+            self.request_at = 0.0
+        self._hold_back()
+
+    def body_room(self) -> memoryview:
+        """Where the bytes of a large body go."""
+        room = self._parser.body_room()
+        return self.server.scratch if room is None or self.is_closing else room
+
+    def body_came(self, count: int) -> None:
+        """They are there."""
+        self.active_at = self.server.loop.time()
+        if self.is_closing:
+            return
+        try:
+            self._parser.body_came(count)
+        except RequestRefused as refused:
+            self._refuse(refused)
+            return
+        if not self._parser.is_straight:
+            self._read_through(self)
+        self._hold_back()
+
+    def _read_through(self, protocol: asyncio.BaseProtocol) -> None:
+        """Who gets the bytes from now on. uvloop looks at it when reading begins, so reading begins anew."""
+        if self._transport.is_closing():
+            return
+        if not self._is_paused:
+            self._transport.pause_reading()
+        self._transport.set_protocol(protocol)
+        if not self._is_paused:
+            self._transport.resume_reading()
+
+    def _hold_back(self) -> None:
+        if len(self.slots) >= self.server.settings.pipelined_max or self.server.engine.overloaded:
+            self._pause()
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more; what it has asked for is still answered, without waiting for more to come: it
+        has most likely gone."""
+        self.is_closing = True
+        self._end_live_reads()
+        self.flush()
+        return True
+
+    def _end_live_reads(self) -> None:
+        for slot in list(self.slots):
+            if slot.reading is not None:
+                slot.reading.end()
+
+    def pause_writing(self) -> None:
+        self.is_stalled = True
+        self._pause()
+
+    def resume_writing(self) -> None:
+        self.is_stalled = False
+        self.active_at = self.server.loop.time()
+        self.resume()
+        if self.slots and self.slots[0].reading is not None:
+            self.slots[0].reading.go_on()
+        self.flush()
+
+    # --- back-pressure ---------------------------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        if not self._is_paused and not self._transport.is_closing():
+            self._is_paused = True
+            self.server.paused.add(self)
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on, if nothing speaks against it."""
+        if not self._is_paused or self.is_stalled or self.server.engine.overloaded:
+            return
+        if len(self.slots) < self.server.settings.pipelined_max and not self._transport.is_closing():
+            self._is_paused = False
+            self.server.paused.discard(self)
+            if self.request_at:
+                self.request_at = self.server.loop.time()  # the time that we did not read is not the client's
+            self._transport.resume_reading()
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def _requested(self, request: Request) -> None:
+        """A request is whole."""
+        self.request_at = 0.0
+        server = self.server
+        slot = Slot(self, request)
+        self.slots.append(slot)
+        action = server.router.route(request, self.session, server.now_ms())
+        if type(action) is Submit:
+            if self._reads_in_line:
+                slot.later = action
+            else:
+                self._submit(slot, action)
+        elif type(action) is Done:
+            server.counts.refused_early(action.answer)
+            slot.done(action.answer)
+        else:
+            slot.later = action
+            slot.is_read = True
+            self._reads_in_line += 1
+            if self.slots[0] is slot and not self.is_stalled:
+                self._begin(slot)
+        if slot.is_last:
+            self.is_closing = True
+
+    def _submit(self, slot: Slot, action: Submit) -> None:
+        slot.command = action.command
+        slot.render = action.render
+        self.server.engine.submit(action.command, slot.answered)
+
+    def _begin_writes(self) -> None:
+        """A read was answered: the writes behind it begin, as far as the next read."""
+        for slot in list(self.slots):
+            if slot.is_read:
+                return
+            if type(slot.later) is Submit:
+                action, slot.later = slot.later, None
+                self._submit(slot, action)
+
+    def _begin(self, slot: Slot) -> None:
+        """What is first in line and was left for later begins now."""
+        action, slot.later = slot.later, None
+        assert action is not None
+        self.server.carry_out(action, slot)
+        if self.is_closing and slot.reading is not None:
+            slot.reading.end()
+
+    def _refuse(self, refused: RequestRefused) -> None:
+        """Where the next request would begin is not known: answer, in line, and close."""
+        self.is_closing = True
+        self.server.counts.malformed += 1
+        slot = Slot(self, Request(b"", b"", {}, b"", keep_alive=False))
+        self.slots.append(slot)
+        slot.done(refused_answer(refused))
+
+    def _continue(self) -> None:
+        """The client waits for a word before it sends the body. Only if nothing is in line: it would be out of turn."""
+        if not self.slots:
+            self._parser.expects_continue = False
+            self._transport.write(_CONTINUE)
+
+    # --- answers ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send every answer whose turn it is."""
+        if self._is_flushing:
+            return  # an answer that was ready at once: whoever is in the loop below goes on with it
+        self._is_flushing = True
+        self._flush()
+        self._is_flushing = False
+
+    def _flush(self) -> None:
+        slots = self.slots
+        transport = self._transport
+        while slots:
+            slot = slots[0]
+            if slot.answer is None:
+                if slot.later is not None:
+                    if self.is_stalled:
+                        return  # the client reads what it has before there is more
+                    self._begin(slot)
+                    if slots and slots[0] is slot and slot.answer is None:
+                        return
+                    continue
+                return
+            slots.popleft()
+            if slot.is_read:
+                self._reads_in_line -= 1
+                self._begin_writes()
+            if transport.is_closing():
+                continue
+            last = slot.is_last or (self.is_closing and not slots)
+            answer = answers.closing(slot.answer) if last and slot.answer.startswith(b"HTTP/") else slot.answer
+            self._sent_bytes += len(answer) + len(slot.body)
+            transport.write(answer)
+            if slot.body:
+                transport.write(slot.body)
+            if last:
+                transport.close()
+                return
+        if self.is_closing:
+            transport.close()
+            return
+        if self._is_paused:
+            self.resume()
+        if self._parser.expects_continue:
+            self._continue()
+
+    def write_piece(self, data: bytes) -> bool:
+        """A piece of a live answer that is first in line; False if the client should read before there is more."""
+        if not self._transport.is_closing():
+            self._sent_bytes += len(data)
+            self._transport.write(data)
+        return not self.is_stalled
+
+    # --- deadlines -------------------------------------------------------------------------------------------------
+
+    def look_at(self, now: float) -> None:
+        """Called about once a second."""
+        settings = self.server.settings
+        unread = self._transport.get_write_buffer_size()
+        taken = self._sent_bytes - unread
+        if not unread or taken != self._taken_bytes:
+            self._taken_bytes, self._taken_at = taken, now
+        elif (now - self._taken_at) * 1000 > settings.write_stall_ms:
+            self.server.counts.cut_stalled += 1
+            self._transport.abort()
+            return
+        if self.request_at and not self.is_closing and not self._is_paused:
+            spent_ms = (now - self.request_at) * 1000
+            if not self._parser.in_body:
+                if spent_ms > settings.header_deadline_ms:
+                    self._refuse_slow("headers", settings.header_deadline_ms)
+            elif spent_ms > settings.body_grace_ms:
+                if self._parser.body_bytes < settings.body_rate_min * spent_ms / 1000:
+                    self._refuse_slow("body", settings.body_grace_ms)
+        elif not unread and not self.slots and (now - self.active_at) * 1000 > settings.idle_ms:
+            self._transport.close()
+
+    def _refuse_slow(self, what: str, limit_ms: int) -> None:
+        self._refuse(RequestRefused(408, "too_slow", f"the {what} came too slowly", limit=limit_ms))
+
+    def finish(self) -> None:
+        """The server stops: what was accepted is answered, nothing more is read."""
+        self.is_closing = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._end_live_reads()
+        self.flush()
+
+    def abort(self) -> None:
+        """Now."""
+        self._transport.abort()
