@@ -15,6 +15,8 @@ from oncelog.core.outcome import BatchRefused
 
 JSON: Final = "application/json"
 ANY: Final = "application/octet-stream"
+BATCHES: Final = "application/vnd.oncelog.batches"
+"""Record batches as they are stored: a way to send and to fetch records, never what a stream holds."""
 
 _raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
 

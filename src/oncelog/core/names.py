@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from oncelog import limits
 from oncelog.core import command as c
+from oncelog.core.content_type import BATCHES, media_type
 from oncelog.core.outcome import NameInvalid, Refusal, StageMissing, TooLarge, TopicMissing
 from oncelog.core.producer import ProducerClaim
 from oncelog.core.rows import FOREVER, TopicConfig
@@ -77,6 +78,8 @@ def config_refused(config: TopicConfig) -> Refusal | None:
         size += bytes_
     if not config.content_type or not config.content_type.isascii() or not config.content_type.isprintable():
         return NameInvalid(ascii(config.content_type), "a content type is printable ASCII: faces put it into a header")
+    if media_type(config.content_type) == BATCHES:
+        return NameInvalid(config.content_type, "raw batches are a way to send records, not what a stream holds")
     if size > limits.TOPIC_CONFIG_BYTES_MAX:
         return TooLarge("bytes of a topic's settings", limits.TOPIC_CONFIG_BYTES_MAX, size)
     if not FOREVER <= config.dedupe_floor_ms <= limits.SEQUENCE_MAX:

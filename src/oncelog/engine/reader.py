@@ -49,6 +49,13 @@ class ReadBatch(NamedTuple):
     batch: bytes
 
 
+def offset_refused(stream_id: int, offset: int, floor: int, limit: int) -> Refusal | None:
+    """Whether an offset is one that can be read from."""
+    if offset < floor:
+        return OffsetGone(stream_id, offset, floor)
+    return OffsetAhead(stream_id, offset, limit) if offset > limit else None
+
+
 class Reader:
     """Plans reads."""
 
@@ -61,10 +68,8 @@ class Reader:
     def plan(self, stream: StreamView, offset: int, bytes_max: int, *, uncommitted: bool = False) -> ReadPlan | Refusal:
         """The batches from `offset` on, at least one if there is one, else up to `bytes_max`."""
         limit = stream.tail if uncommitted else stream.stable
-        if offset < stream.floor:
-            return OffsetGone(stream.stream_id, offset, stream.floor)
-        if offset > limit:
-            return OffsetAhead(stream.stream_id, offset, limit)
+        if (refusal := offset_refused(stream.stream_id, offset, stream.floor, limit)) is not None:
+            return refusal
         parts: list[ReadPart] = []
         size = 0
         dense = not stream.hole_count

@@ -6,12 +6,14 @@ import random
 import sys
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Protocol, TypeGuard
 
 from oncelog import limits
-from oncelog.core.outcome import Damaged, OffsetAhead, OffsetGone, Refusal, TopicMissing
+from oncelog.core.outcome import Damaged, Refusal, TopicMissing
 from oncelog.engine.engine import Engine, ReadResult
 from oncelog.engine.follow import Waiter
+from oncelog.engine.reader import offset_refused
 from oncelog.protocols.http import offsets, read
 from oncelog.protocols.http.actions import Action, Read, Stand
 from oncelog.protocols.http.read import Found, Standing
@@ -107,7 +109,7 @@ class Reads:
             turn.done(read.stands(standing))
         else:
             start = read.start_of(action.offset, standing)
-            refusal = outside(start, standing)
+            refusal = offset_refused(standing.stream_id, start, standing.floor, standing.stable)
             if refusal is not None:
                 turn.done(problem_of(refusal, _floor(standing)))
             elif action.live == "sse":
@@ -150,7 +152,7 @@ class Reads:
         standing = self.standing(action.topic, action.partition)
         return standing if standing is not None and standing.stream_id == stream_id else None
 
-    def find(self, action: Read, start: int, found: "Finder") -> None:
+    def find(self, action: Read, start: int, found: Callable[[ReadResult | Refusal], None]) -> None:
         """Read from `start` on."""
 
         def told(result: ReadResult | Refusal) -> None:
@@ -185,19 +187,6 @@ class Reads:
     def cursor(sent: str) -> str:
         """What the next live read sends along."""
         return read.cursor_after(sent, int(time.time()), random.randrange(read.CURSOR_JITTER_MAX))
-
-
-class Finder(Protocol):
-    def __call__(self, result: ReadResult | Refusal, /) -> None: ...
-
-
-def outside(start: int, standing: Standing) -> Refusal | None:
-    """An offset that is not there."""
-    if start < standing.floor:
-        return OffsetGone(standing.stream_id, start, standing.floor)
-    if start > standing.stable:
-        return OffsetAhead(standing.stream_id, start, standing.stable)
-    return None
 
 
 def _floor(standing: Standing) -> bytes:

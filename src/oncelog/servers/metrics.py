@@ -22,7 +22,6 @@ class Counts:
         self.records = 0
         self.duplicates = 0
         self.commits = 0
-        self.queries = 0
         self.refusals: dict[str, int] = {}
         self.malformed = 0
         self.cut_stalled = 0
@@ -45,8 +44,6 @@ class Counts:
                 self.duplicates += 1
             else:
                 self.commits += 1
-        else:
-            self.queries += 1
 
     def refused_early(self, answer: bytes) -> None:
         """An answer that never reached the engine: a mistake in the request, or a fixed page."""

@@ -13,13 +13,13 @@ import msgspec
 from oncelog import limits
 from oncelog.core import command as c
 from oncelog.core import outcome as o
-from oncelog.core.content_type import media_type
+from oncelog.core.content_type import ANY
 from oncelog.core.names import ROW_ID_MAX
 from oncelog.core.rows import Cursor, Topic, TopicConfig
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, ListCursors, ListProducers, ListStreams, Receipt, Submit
 from oncelog.protocols.http.append import raw_batch
-from oncelog.protocols.http.commit_body import BodyInvalid, CursorBody, commit_of, move_of, parsed, publish_of
+from oncelog.protocols.http.commit_body import CursorBody, commit_of, move_of, parsed, publish_of
 from oncelog.protocols.http.parser import Request
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.protocols.http.target import Query, TargetInvalid, digits
@@ -223,7 +223,7 @@ def cursor(request: Request, name: str, topic: str, query: Query) -> Action:
 
 class _TopicPut(msgspec.Struct, forbid_unknown_fields=True):
     partitions: int = 1
-    content_type: str = "application/octet-stream"
+    content_type: str = ANY
     dedupe_floor_ms: int = limits.DEDUPE_FLOOR_MS_DEFAULT
     duplicate_window_ms: int = 0
     id_zone: str = ""
@@ -269,7 +269,6 @@ def get_topic(name: str) -> Action:
 def put_topic(request: Request, name: str) -> Action:
     """`PUT /v1/topics/<topic>`."""
     body: _TopicPut = parsed(request.body or b"{}", _TopicPut)
-    _check_type(body.content_type)
     config = TopicConfig(body.content_type, body.dedupe_floor_ms, body.duplicate_window_ms, body.id_zone)
     command = c.CreateTopic(name, body.partitions, config)
     return Submit(
@@ -284,7 +283,6 @@ def put_topic(request: Request, name: str) -> Action:
 def patch_topic(request: Request, name: str) -> Action:
     """`PATCH /v1/topics/<topic>`: grow it, or replace settings. One or the other: each is a change of its own."""
     body: _TopicPatch = parsed(request.body, _TopicPatch)
-    _check_type(body.content_type)
     settings = {
         field: value
         for field in ("content_type", "dedupe_floor_ms", "duplicate_window_ms")
@@ -300,11 +298,6 @@ def patch_topic(request: Request, name: str) -> Action:
     return Submit(
         command, rendered(o.TopicDone, lambda done: answers.json({"name": name, "partitions": len(done.stream_ids)}))
     )
-
-
-def _check_type(content_type: str | None) -> None:
-    if content_type is not None and media_type(content_type) == answers.BATCHES:
-        raise BodyInvalid("content_type: raw batches are a way to send records, not what a stream holds")
 
 
 def trim(request: Request, name: str) -> Action:

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from oncelog.core.content_type import JSON
+
 COMMON: Final = (
     b"X-Content-Type-Options: nosniff\r\n"
     b"Cross-Origin-Resource-Policy: cross-origin\r\n"
@@ -16,9 +18,7 @@ COMMON: Final = (
     b"Access-Control-Expose-Headers: *\r\n"
 )
 
-JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
-BATCHES: Final = "application/vnd.oncelog.batches"
 
 PHRASES: Final = {
     200: "OK",

@@ -8,7 +8,7 @@ from typing import Final
 
 from oncelog.core import batch as codec
 from oncelog.core.command import Append, CloseStream, CreateTopic
-from oncelog.core.content_type import media_type
+from oncelog.core.content_type import ANY, BATCHES, JSON, media_type
 from oncelog.core.message_id import content_digest, values_digest
 from oncelog.core.outcome import (
     Confirmed,
@@ -33,7 +33,6 @@ from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.protocols.http.session import Session
 from oncelog.protocols.http.target import digits
 
-DEFAULT_TYPE: Final = "application/octet-stream"
 _NOT_BUILT: Final = (b"stream-forked-from", b"stream-ttl", b"stream-expires-at")
 
 _NEED_CONTENT: Final = (b"if-match", b"stream-message-id", b"idempotency-key", b"stream-seq")
@@ -84,10 +83,10 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
     sent_type, kind = content_type_of(headers)
     if not sent_type:
         return _bad("content_type_missing", "an append has a Content-Type: that of the stream")
-    if kind == answers.BATCHES:
+    if kind == BATCHES:
         batch, count, digest = raw_batch(body)
         sent_type = ""
-    elif kind == answers.JSON:
+    elif kind == JSON:
         values = elements(body)
         if not values:
             return _bad("empty_array", "[] holds no record", "send at least one element")
@@ -286,15 +285,13 @@ def put(request: Request, topic: str, now_ms: int) -> Action:
     if claim_of(headers, topic, 0, b"", Session(), strict=False)[0] is not None or _names_any(headers, _NEED_CONTENT):
         raise HeaderInvalid("a PUT makes a stream; claims and conditions belong to a POST")
     sent_type, kind = content_type_of(headers)
-    sent_type = sent_type or DEFAULT_TYPE
-    if kind == answers.BATCHES:
-        raise HeaderInvalid("raw batches are a way to send records, not what a stream holds")
+    sent_type = sent_type or ANY
     partitions = digits(text_of(headers, b"stream-partitions") or "1")
     if partitions is None:
         raise HeaderInvalid("Stream-Partitions is a whole number in digits")
     command = CreateTopic(topic, partitions, TopicConfig(sent_type), close=is_closing(headers))
     if request.body:
-        values = elements(request.body) if kind == answers.JSON else [bytes(request.body)]
+        values = elements(request.body) if kind == JSON else [bytes(request.body)]
         if values:
             command.batch, command.count = codec.encode_values(values, now_ms), len(values)
     host = text_of(headers, b"host") or "localhost"

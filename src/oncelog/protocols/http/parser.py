@@ -89,6 +89,11 @@ class RequestParser:
         self._header_bytes_max = header_bytes_max
         self._body_bytes_max = body_bytes_max
         self._parser = httptools.HttpRequestParser(self)
+        self._error: RequestRefused | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        """Before each request."""
         self.in_request = False
         """A request has begun and is not whole yet."""
         self.in_body = False
@@ -96,9 +101,6 @@ class RequestParser:
         """Of the request in progress, as far as they have come."""
         self.expects_continue = False
         """The client waits for a word before it sends its body; whoever sends it resets this."""
-        self._reset()
-
-    def _reset(self) -> None:
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
@@ -106,7 +108,6 @@ class RequestParser:
         self._pieces: list[bytes] = []
         self._straight: bytearray | None = None
         self._straight_length = 0
-        self._error: RequestRefused | None = None
         self._discards: RequestRefused | None = None
 
     # --- in --------------------------------------------------------------------------------------------------------
@@ -199,8 +200,6 @@ class RequestParser:
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         self.in_request = True
-        self.body_bytes = 0
-        self._fed_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of the target."""
@@ -226,7 +225,6 @@ class RequestParser:
     def on_headers_complete(self) -> None:
         """All headers are there; the body follows."""
         self.in_body = True
-        self.body_bytes = 0
         headers = self._headers
         length_text = headers.get(b"content-length")
         if b"expect" in headers:
@@ -274,14 +272,7 @@ class RequestParser:
             body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         request = Request(method, self._target, self._headers, body, keep_alive)
         request.refused = self._discards
-        self._target = b""
-        self._headers = {}
-        self._header_bytes = 0
-        self._pieces = []
-        self._straight = None
-        self._discards = None
-        self.expects_continue = False
-        self.in_request = self.in_body = False
+        self._reset()
         self._on_request(request)
 
     def _discard(self, length: int) -> None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from oncelog.core import batch as codec
-from oncelog.core.content_type import media_type
+from oncelog.core.content_type import BATCHES, is_json, media_type
 from oncelog.protocols.http import answers, offsets
 from oncelog.protocols.http.actions import Action, Read
 from oncelog.protocols.http.parser import Request
@@ -70,7 +70,7 @@ def wish(request: Request, topic: str, partition: int, query: Query) -> Action:
         offsets.parsed(text),
         live=live,
         cursor=query.text("cursor") or "",
-        raw=answers.BATCHES.encode() in headers.get(b"accept", b""),
+        raw=BATCHES.encode() in headers.get(b"accept", b""),
         if_none_match=headers.get(b"if-none-match", b"").decode("latin-1"),
     )
 
@@ -114,14 +114,14 @@ def body_of(found: Found, content_type: str, *, raw: bool) -> bytes:
             pieces += codec.stamp(batch, base_offset)
         return b"".join(pieces)
     values = values_of(found)
-    if media_type(content_type) == answers.JSON:
+    if is_json(content_type):
         return b"[" + b",".join(values) + b"]"
     return values[0] if len(values) == 1 else b"".join(values)
 
 
 def etag_of(found: Found, standing: Standing, *, raw: bool) -> str:
     """Names this stretch of this stream in this form, as long as none of it is deleted, and whether it is the end."""
-    form = f"r{standing.floor}" if raw else "j" if media_type(standing.content_type) == answers.JSON else ""
+    form = f"r{standing.floor}" if raw else "j" if is_json(standing.content_type) else ""
     end = "c" if found.is_end(standing) else ""
     return f'"{standing.stream_id}:{found.start}:{found.next_offset}:{standing.hole_count}{form}{end}"'
 
@@ -166,7 +166,7 @@ def _with_body(
 ) -> tuple[bytes, bytes]:
     if body is None:
         body = body_of(found, standing.content_type, raw=read.raw)
-    content_type = answers.BATCHES if read.raw else standing.content_type
+    content_type = BATCHES if read.raw else standing.content_type
     told = answers.full_head(content_type, len(body)) + answers.lines(headers)
     return answers.head(200, told) + b"\r\n", body
 
@@ -198,8 +198,7 @@ def stands(standing: Standing) -> bytes:
 
 def is_text(content_type: str) -> bool:
     """Whether events carry the records as they are; otherwise they carry base64."""
-    kind = media_type(content_type)
-    return kind.startswith("text/") or kind == answers.JSON
+    return is_json(content_type) or media_type(content_type).startswith("text/")
 
 
 def sse_head(standing: Standing) -> bytes:

@@ -5,7 +5,7 @@ Streams come first: nearly all requests are theirs. A path is cut where it is st
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from oncelog import limits
 from oncelog.core.command import DeleteTopic
@@ -33,6 +33,15 @@ _PREFLIGHT: Final = answers.empty(
     b"X-Producer-Id, X-Producer-Seq, X-Producer-Session, X-Producer-Epoch\r\n"
     b"Access-Control-Max-Age: 86400\r\n",
 )
+
+
+class _Asked(NamedTuple):
+    """All that a path of its own may need to know."""
+
+    request: Request
+    query: Query
+    now_ms: int
+    name_of: admin.NameOf
 
 
 class Router:
@@ -111,16 +120,12 @@ class Router:
         if method == b"OPTIONS":
             return Done(_PREFLIGHT)
         get = method in (b"GET", b"HEAD")
-        if method == b"POST" and path == b"/v1/commit":
-            return admin.commit(request, now_ms, self._name_of)
-        if method == b"POST" and path == b"/v1/publish":
-            return admin.publish(request, self._name_of)
         fixed = _FIXED.get(path)
         if fixed is not None:
             allowed, action = fixed
             if not (get if allowed == b"GET" else method == allowed):
                 return _not_allowed(allowed.decode())
-            return action(request, query, now_ms)
+            return action(_Asked(request, query, now_ms, self._name_of))
         for prefix, action_of in (
             (b"/v1/topics/", self._topic),
             (b"/v1/receipts/", _receipt),
@@ -206,24 +211,24 @@ def _stage(request: Request, rest: bytes, query: Query) -> Action:
     return admin.append_stage(request, stage_id, query)
 
 
-def _cut(_request: Request, query: Query, _now_ms: int) -> Action:
-    topics = query.texts("topic")
+def _cut(asked: _Asked) -> Action:
+    topics = asked.query.texts("topic")
     if len(topics) > limits.HTTP_LIST_MAX:
         raise TargetInvalid(f"a cut names at most {limits.HTTP_LIST_MAX} topics, or none for all")
     return Cut(topics or None)
 
 
-_FIXED: Final[dict[bytes, tuple[bytes, Callable[[Request, Query, int], Action]]]] = {
-    b"/health": (b"GET", lambda _request, _query, _now: Health()),
-    b"/metrics": (b"GET", lambda _request, _query, _now: Metrics()),
-    b"/v1/openapi.json": (b"GET", lambda _request, _query, _now: Done(answers.json(DESCRIPTION))),
-    b"/v1/stages": (b"POST", lambda request, _query, _now: admin.open_stage(request)),
-    b"/v1/commit": (b"POST", lambda _request, _query, _now: _not_allowed("POST")),
-    b"/v1/publish": (b"POST", lambda _request, _query, _now: _not_allowed("POST")),
+_FIXED: Final[dict[bytes, tuple[bytes, Callable[[_Asked], Action]]]] = {
+    b"/health": (b"GET", lambda _: Health()),
+    b"/metrics": (b"GET", lambda _: Metrics()),
+    b"/v1/openapi.json": (b"GET", lambda _: Done(answers.json(DESCRIPTION))),
+    b"/v1/stages": (b"POST", lambda asked: admin.open_stage(asked.request)),
+    b"/v1/commit": (b"POST", lambda asked: admin.commit(asked.request, asked.now_ms, asked.name_of)),
+    b"/v1/publish": (b"POST", lambda asked: admin.publish(asked.request, asked.name_of)),
     b"/v1/cut": (b"GET", _cut),
-    b"/v1/streams": (b"GET", lambda _request, query, _now: admin.list_streams(query)),
-    b"/v1/producers": (b"GET", lambda _request, query, _now: admin.list_producers(query)),
-    b"/v1/cursors": (b"GET", lambda _request, query, _now: admin.list_cursors(query)),
+    b"/v1/streams": (b"GET", lambda asked: admin.list_streams(asked.query)),
+    b"/v1/producers": (b"GET", lambda asked: admin.list_producers(asked.query)),
+    b"/v1/cursors": (b"GET", lambda asked: admin.list_cursors(asked.query)),
 }
 
 
