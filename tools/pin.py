@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = {ROOT / "constraints.txt": ["dev"], ROOT / "constraints-spark.txt": ["dev", "spark"]}
+EXTRAS = {ROOT / "constraints.txt": ["dev"], ROOT / "constraints-spark.txt": ["dev", "spark", "declarative"]}
 
 HEADER = """\
 # Written by `make pin`; do not edit. Names, versions and hashes only: pip knows by itself where to ask.
