@@ -16,13 +16,13 @@ from typing import Final, Protocol
 
 import msgspec
 
+from oncelog.demo.network import FaultyProxy
 from oncelog.storage.verify import verify
 from oncelog.testing.http_kill.audit import Audit
 from oncelog.testing.http_kill.client_writers import AsyncClientWriter, ClientWriter, ThreadClientWriter
 from oncelog.testing.http_kill.commit_writer import CommitWriter
 from oncelog.testing.http_kill.lanes import Network
 from oncelog.testing.http_kill.ledger import TOPICS, HttpLedger
-from oncelog.testing.http_kill.proxy import FaultyProxy
 from oncelog.testing.http_kill.server import Server, ServerDied
 from oncelog.testing.http_kill.stream_writers import (
     IdWriter,

@@ -9,14 +9,21 @@ sent again. An orderly proxy discards those instead.
 import asyncio
 import contextlib
 import random
-from typing import Final
+from typing import Final, NamedTuple
 
-from oncelog.testing.http_kill.wire import HOST
+HOST: Final = "127.0.0.1"
 
-DROP_SHARE: Final = 0.04
-CUT_SHARE: Final = 0.02
-DELAY_SHARE: Final = 0.05
-"""Of the pieces that pass: a piece is what one read of the socket finds, a few requests or answers."""
+
+class Weather(NamedTuple):
+    """How bad it is: shares of the pieces that pass. A piece is what one read of the socket finds."""
+
+    drop: float
+    cut: float
+    delay: float
+
+
+STORM: Final = Weather(drop=0.04, cut=0.02, delay=0.05)
+"""For writers: a piece is a few requests or answers."""
 
 DELAY_MAX_S: Final = 0.04
 _PIECE_BYTES: Final = 1 << 16
@@ -25,10 +32,11 @@ _PIECE_BYTES: Final = 1 << 16
 class FaultyProxy:
     """Listens, connects on, and does harm. The counts say how much."""
 
-    def __init__(self, seed: str, server_port: int, *, orderly: bool = False) -> None:
+    def __init__(self, seed: str, server_port: int, *, orderly: bool = False, weather: Weather = STORM) -> None:
         self._seed = seed
         self._server_port = server_port
         self._orderly = orderly
+        self._weather = weather
         self._listener: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -71,7 +79,7 @@ class FaultyProxy:
         server_out: asyncio.StreamWriter | None = None
         try:
             server_in, server_out = await asyncio.open_connection(HOST, self._server_port)
-            pair = _Pair(self, chance, client_out, server_out, orderly=self._orderly)
+            pair = _Pair(self, chance, self._weather, client_out, server_out, orderly=self._orderly)
             async with asyncio.TaskGroup() as group:
                 group.create_task(pair.carry_requests(client_in))
                 group.create_task(pair.carry_answers(server_in))
@@ -92,6 +100,7 @@ class _Pair:
         self,
         proxy: FaultyProxy,
         chance: random.Random,
+        weather: Weather,
         client: asyncio.StreamWriter,
         server: asyncio.StreamWriter,
         *,
@@ -99,19 +108,20 @@ class _Pair:
     ) -> None:
         self._proxy = proxy
         self._random = chance
+        self._weather = weather
         self._client = client
         self._server = server
         self._orderly = orderly
 
     async def carry_requests(self, client: asyncio.StreamReader) -> None:
         while piece := await _read(client):
-            if self._random.random() < DELAY_SHARE:
+            if self._random.random() < self._weather.delay:
                 await self._delay()
                 if self._orderly and self._client.transport.is_closing():
                     break
             if self._server.transport.is_closing():
                 break
-            if self._random.random() < CUT_SHARE:
+            if self._random.random() < self._weather.cut:
                 self._proxy.cut += 1
                 self._server.write(piece[: self._random.randrange(len(piece))])
                 break
@@ -122,9 +132,9 @@ class _Pair:
 
     async def carry_answers(self, server: asyncio.StreamReader) -> None:
         while piece := await _read(server):
-            if self._random.random() < DELAY_SHARE:
+            if self._random.random() < self._weather.delay:
                 await self._delay()
-            if self._random.random() < DROP_SHARE:
+            if self._random.random() < self._weather.drop:
                 self._proxy.dropped += 1
                 # What the client has sent and we have not yet carried goes on; its answers fall on deaf ears.
                 self._client.transport.abort()
