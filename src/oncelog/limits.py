@@ -234,6 +234,9 @@ INDEX_COMMIT_ENTRIES: Final = 200_000
 INDEX_COMMIT_IDS: Final = 500_000
 """Message ids that one commit of the index covers at most: an entry can bring thousands, each takes 200 bytes."""
 
+SEEKS_PER_SLICE: Final = 16
+"""Streams that one look at the past halves before others have their turn: 20 look-ups of 10 µs each."""
+
 INDEX_ROWS_CACHED_MAX: Final = 100_000
 """Rows that the index builder keeps between commits, some 50 MB: beyond it they are read again when needed."""
 

@@ -259,6 +259,7 @@ def test_looking_at_a_missing_stream_says_so() -> None:
 # --- every path ----------------------------------------------------------------------------------------------------
 
 STREAM = {"topic": "a", "partition": 0, "floor": 0, "stable": 5, "tail": 5, "closed": False}
+STOOD = {"topic": "a", "partition": 0, "offset": 3, "floor": 0, "stable": 5}
 PRODUCER = {"name": "p", "scope": "x", "epoch": 1, "last_sequence": 4, "first": 0, "next": 5, "used_ms": 9}
 CURSOR = {
     "name": "c",
@@ -291,6 +292,8 @@ PATHS: list[tuple[Call, str, object, object]] = [
     (lambda c: c.streams("a", limit=5), "GET /v1/streams?prefix=a&limit=5", None, {"streams": [STREAM], "next": "b"}),
     (lambda c: c.cut(), "GET /v1/cut", None, {"entry": 1, "time_ms": 2, "streams": [STREAM]}),
     (lambda c: c.cut("a", "ä&"), "GET /v1/cut?topic=ä&", None, {"entry": 1, "time_ms": 2, "streams": []}),
+    (lambda c: c.offsets_at("a", entry=7), "GET /v1/offsets?entry=7&topic=a", None, {"streams": [STOOD]}),
+    (lambda c: c.offsets_at(time_ms=7), "GET /v1/offsets?time_ms=7", None, {"streams": []}),
     (lambda c: c.receipt("a", "id/1"), "GET /v1/receipts/a/id/1?partition=0", None, RECEIPT),
     (lambda c: c.producer_info("a", "p"), "GET /v1/producers/a/p?partition=0&scope=x", None, PRODUCER),
     (lambda c: c.commit_producer_info("p"), "GET /v1/commit/producers/p", None, PRODUCER),

@@ -143,6 +143,30 @@ def test_cut_is_one_instant_of_all_that_is_asked_for(topic: str) -> None:
         assert [row["topic"] for row in some["streams"]] == ["a"], "what is not there is left out"
 
 
+def test_offsets_of_a_moment_that_has_passed(topic: str) -> None:
+    with running() as server:
+        for name in ("a", "b"):
+            server.ask("PUT", f"/v1/stream/{name}", b"", TYPE)
+        server.ask("POST", "/v1/stream/a", b"first", TYPE)
+        then = server.ask("GET", "/v1/cut").json["entry"]
+        server.ask("POST", "/v1/stream/a", b"second", TYPE)
+        server.ask("POST", "/v1/stream/b", b"third", TYPE)
+        by_entry = server.ask("GET", f"/v1/offsets?entry={then}&topic=a&topic=b").json
+        assert by_entry == {
+            "streams": [
+                {"topic": "a", "partition": 0, "offset": 1, "floor": 0, "stable": 2},
+                {"topic": "b", "partition": 0, "offset": 0, "floor": 0, "stable": 1},
+            ]
+        }
+        assert [row["offset"] for row in server.ask("GET", "/v1/offsets?time_ms=0").json["streams"]] == [0, 0]
+        in_a_century = 4_900_000_000_000
+        late = server.ask("GET", f"/v1/offsets?time_ms={in_a_century}").json["streams"]
+        assert [row["offset"] for row in late] == [2, 1]
+        ahead = server.ask("GET", "/v1/offsets?entry=1000000")
+        assert ahead.status == 400
+        assert ahead.json["code"] == "entry_ahead"
+
+
 def test_cut_never_tears_a_commit(topic: str) -> None:
     """Every commit writes to both streams: whatever is cut, both have the same number of records."""
     body = b'{"appends": [{"topic": "a", "records": [{"value": "1"}]}, {"topic": "b", "records": [{"value": "2"}]}]}'

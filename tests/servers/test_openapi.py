@@ -64,6 +64,8 @@ CALLS: list[tuple[str, str, bytes, int]] = [
     ("get /v1/producers/{topic}/{name}", "/v1/producers/described/p?scope=http&partition=0", b"", 200),
     ("get /v1/producers/{topic}/{name}", "/v1/producers/described/q", b"", 404),
     ("get /v1/cut", "/v1/cut?topic=described", b"", 200),
+    ("get /v1/offsets", "/v1/offsets?topic=described&time_ms=1", b"", 200),
+    ("get /v1/offsets", "/v1/offsets?entry=999999999", b"", 400),
     ("get /v1/streams", "/v1/streams?prefix=described&limit=1", b"", 200),
     ("get /v1/streams", "/v1/streams?limit=0", b"", 400),
     ("get /v1/cursors", "/v1/cursors", b"", 200),

@@ -29,6 +29,8 @@ from oncelog.client.models import (
     Receipt,
     Scope,
     Stage,
+    StoodAt,
+    StoodPage,
     StreamInfo,
     StreamPage,
     TopicInfo,
@@ -131,8 +133,13 @@ class Admin:
 
     async def cut(self, *topics: str) -> Cut:
         """Where these topics, or all, stand at one instant."""
-        pairs = "&".join(f"topic={name_path(topic)}" for topic in topics)
-        return await self._caller.json(Cut, "GET", f"/v1/cut?{pairs}" if pairs else "/v1/cut")
+        return await self._caller.json(Cut, "GET", f"/v1/cut{_named(topics)}")
+
+    async def offsets_at(self, *topics: str, entry: int | None = None, time_ms: int | None = None) -> list[StoodAt]:
+        """Where these topics, or all, stood behind an entry (of a `cut`), or before what came from a time on."""
+        moment = {"entry": entry} if entry is not None else {"time_ms": time_ms}
+        query = _named(topics, **moment)
+        return (await self._caller.json(StoodPage, "GET", f"/v1/offsets{query}")).streams
 
     async def receipt(self, topic: str, message_id: str, *, partition: int = 0) -> Receipt | None:
         """What became of a message id; None if it is unknown."""
@@ -289,6 +296,13 @@ class Admin:
     async def openapi(self) -> dict[str, Any]:
         """The server's description of its own paths."""
         return await self._caller.json(dict[str, Any], "GET", "/v1/openapi.json")
+
+
+def _named(topics: Sequence[str], **members: int | None) -> str:
+    """A query that names topics, and numbers that are given."""
+    pairs = [f"{name}={value}" for name, value in members.items() if value is not None]
+    pairs += [f"topic={name_path(topic)}" for topic in topics]
+    return f"?{'&'.join(pairs)}" if pairs else ""
 
 
 def _cursor_path(name: str, topic: str) -> str:

@@ -51,6 +51,22 @@ class Cut(Struct, frozen=True):
     streams: list[StreamInfo]
 
 
+class StoodAt(Struct, frozen=True):
+    """Where a partition stood: records below `offset` were there. Never below what is retained."""
+
+    topic: str
+    partition: int
+    offset: int
+    floor: int
+    stable: int
+
+
+class StoodPage(Struct, frozen=True):
+    """Where partitions stood."""
+
+    streams: list[StoodAt]
+
+
 class ProducerInfo(Struct, frozen=True):
     """What the server remembers of a producer. -1: none, or no longer known."""
 

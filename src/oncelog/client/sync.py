@@ -388,6 +388,7 @@ class Client:
     delete_records = blocking(AsyncClient.delete_records)
     streams = blocking(AsyncClient.streams)
     cut = blocking(AsyncClient.cut)
+    offsets_at = blocking(AsyncClient.offsets_at)
     receipt = blocking(AsyncClient.receipt)
     producer_info = blocking(AsyncClient.producer_info)
     commit_producer_info = blocking(AsyncClient.commit_producer_info)

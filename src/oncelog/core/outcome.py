@@ -357,6 +357,23 @@ class OffsetGone(Refusal):
     floor: int
 
 
+class EntryAhead(Refusal):
+    """No entry of this number is visible yet."""
+
+    code: ClassVar[str] = "entry_ahead"
+    entry: int
+    last: int
+
+
+class NotACut(Refusal):
+    """The entry became visible together with others: nobody ever saw the log end with it."""
+
+    code: ClassVar[str] = "not_a_cut"
+    entry: int
+    before: int
+    after: int
+
+
 class CursorPinned(Refusal):
     """Trimming would remove what a pinned cursor has not processed."""
 

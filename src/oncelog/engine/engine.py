@@ -7,10 +7,11 @@ was not confirmed by the disk is ever confirmed to anybody, and there is no retr
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -32,6 +33,7 @@ from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.listing import ListedCursor, Page, list_cursors, list_producers, list_topics
 from oncelog.engine.provenance import WrittenBy, written_by
 from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
+from oncelog.engine.seek import Stood, at_entry, at_time
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
 from oncelog.engine.writer import GroupWriter, SpareKeeper, WriteSeconds
@@ -348,6 +350,40 @@ class Engine:
     def cut(self, topics: list[str] | None = None) -> Cut:
         """One entry number, and every stream's stable offset there."""
         return take_cut(self.view, self._index, topics, self._clock())
+
+    def stood(
+        self,
+        topics: list[str] | None,
+        told: Callable[[list[Stood] | Refusal], None],
+        *,
+        entry: int | None = None,
+        time_ns: int = 0,
+    ) -> None:
+        """Where streams stood at an entry, or else at a time. Looked up in slices: a log may have many streams."""
+        streams = self.cut(topics).streams
+        if entry is None:
+            wanted: Iterator[Stood | Refusal] = at_time(self._reader, streams, time_ns)
+        else:
+            wanted = at_entry(self._reader, self._journal, streams, entry, self.view.entry_number)
+        found: list[Stood] = []
+
+        def more() -> None:
+            with self._guard:
+                try:
+                    for each in islice(wanted, limits.SEEKS_PER_SLICE):
+                        if isinstance(each, Refusal):
+                            told(each)
+                            return
+                        found.append(each)
+                except Corruption as error:
+                    told(_damaged(error))
+                    return
+                if len(found) < len(streams):
+                    self._loop.call_soon(more)
+                else:
+                    told(found)
+
+        more()
 
     # --- index and memory ------------------------------------------------------------------------------------------
 

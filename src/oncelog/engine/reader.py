@@ -56,6 +56,10 @@ def offset_refused(stream_id: int, offset: int, floor: int, limit: int) -> Refus
     return OffsetAhead(stream_id, offset, limit) if offset > limit else None
 
 
+def _no_place(extent: int, offset: int) -> Corruption:
+    return Corruption(f"no place is known for offset {offset} of extent {extent}", hint="run oncelog verify")
+
+
 class Reader:
     """Plans reads."""
 
@@ -113,7 +117,7 @@ class Reader:
         while offset < limit:
             rows = self._places_from(extent, offset)
             if not rows or not rows[0].first <= offset < rows[0].next:
-                raise Corruption(f"no place is known for offset {offset} of extent {extent}", hint="run oncelog verify")
+                raise _no_place(extent, offset)
             for row in rows:
                 if row.first >= limit:
                     return
@@ -131,6 +135,14 @@ class Reader:
         if stream is None or not stream.floor <= offset < stream.tail:
             return None
         return next((place for _, place in self._batches(stream_id, offset, offset + 1)), None)
+
+    def row_of(self, stream_id: int, offset: int) -> Place:
+        """The stream's own row that holds an offset between floor and tail: of a published stage, the link."""
+        packed = self._places.rows_from(stream_id, offset, 1) or self._index.places_from(stream_id, offset, 1)
+        row = Place.unpack(packed[0]) if packed else None
+        if row is None or not row.first <= offset < row.next:
+            raise _no_place(stream_id, offset)
+        return row
 
     def _places_from(self, extent: int, offset: int) -> list[Place]:
         """Some rows from the one that holds `offset` on: from memory if it is there, else from the index."""

@@ -13,6 +13,7 @@ from oncelog.core.query import producer_found
 from oncelog.engine.engine import Engine
 from oncelog.engine.listing import ListedCursor, Page
 from oncelog.engine.provenance import WrittenBy
+from oncelog.engine.seek import Stood
 from oncelog.protocols.http import actions, admin, answers
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.servers.metrics import Counts, exposition
@@ -44,6 +45,8 @@ class Asks:
                 answer(answers.full(200, CONTENT_TYPE_LATEST, text, b"Cache-Control: no-store\r\n"))
             case actions.Cut():
                 answer(self._cut(action))
+            case actions.Stood():
+                self._stood(action, answer)
             case actions.ListStreams():
                 answer(self._streams(action))
             case actions.ListProducers():
@@ -80,6 +83,26 @@ class Asks:
             for found in cut.streams
         ]
         return answers.json({"entry": cut.entry_number, "time_ms": cut.time_ns // 1_000_000, "streams": streams})
+
+    def _stood(self, action: actions.Stood, answer: Answer) -> None:
+        def told(found: list[Stood] | Refusal) -> None:
+            if isinstance(found, Refusal):
+                answer(problem_of(found))
+                return
+            streams = [
+                {
+                    "topic": stood.topic,
+                    "partition": stood.partition,
+                    "offset": stood.offset,
+                    "floor": stood.stream.floor,
+                    "stable": stood.stream.stable,
+                }
+                for stood in found
+            ]
+            answer(answers.json({"streams": streams}))
+
+        time_ns = action.time_ms * 1_000_000
+        self._engine.stood(action.topics, told, entry=action.entry, time_ns=time_ns)
 
     def _streams(self, action: actions.ListStreams) -> bytes:
         page = self._engine.list_topics(action.prefix, action.after, action.limit)

@@ -21,6 +21,8 @@ from tests.protocols.http.requests import answer_of, made, routed, status_of
         ("HEAD", "/health", actions.Health),
         ("GET", "/metrics", actions.Metrics),
         ("GET", "/v1/cut", actions.Cut),
+        ("GET", "/v1/offsets?entry=1", actions.Stood),
+        ("GET", "/v1/offsets?time_ms=1&topic=a", actions.Stood),
         ("GET", "/v1/streams", actions.ListStreams),
         ("GET", "/v1/producers?topic=a", actions.ListProducers),
         ("GET", "/v1/cursors", actions.ListCursors),
@@ -98,7 +100,8 @@ def test_unknown_path_is_404(target: str) -> None:
      "/v1/cursors?after=a/-1",
      "/v1/cursors?after=a/99999999999999999999", "/v1/cursors?after=a/9223372036854775808",
      "/v1/producers/a/b?scope=nats",
-     "/v1/cut?" + "&".join(["topic=a"] * 1001)],
+     "/v1/cut?" + "&".join(["topic=a"] * 1001), "/v1/offsets", "/v1/offsets?entry=x", "/v1/offsets?entry=-1",
+     "/v1/offsets?entry=1&time_ms=1", "/v1/offsets?entry=1&" + "&".join(["topic=a"] * 1001)],
 )  # fmt: skip
 def test_question_that_cannot_be_read_is_400(target: str) -> None:
     answer = answer_of(routed(made("GET", target)))

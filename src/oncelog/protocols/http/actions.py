@@ -64,6 +64,17 @@ class Cut:
         self.topics = topics
 
 
+class Stood:
+    """Where several topics stood at an entry, or else at a time; None for all topics."""
+
+    __slots__ = ("entry", "time_ms", "topics")
+
+    def __init__(self, topics: list[str] | None, entry: int | None, time_ms: int) -> None:
+        self.topics = topics
+        self.entry = entry
+        self.time_ms = time_ms
+
+
 class ListStreams:
     """A page of streams, by topic."""
 
@@ -122,4 +133,6 @@ class Metrics:
     __slots__ = ()
 
 
-Action = Done | Submit | Read | Stand | Cut | ListStreams | ListProducers | ListCursors | Receipt | Health | Metrics
+Action = (
+    Done | Submit | Read | Stand | Cut | Stood | ListStreams | ListProducers | ListCursors | Receipt | Health | Metrics
+)

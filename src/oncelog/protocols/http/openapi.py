@@ -165,6 +165,19 @@ _PATHS: Final[dict[str, dict[str, Schema]]] = {
             parameters=(_query("topic", "Which; all if none is named.", list_({"type": "string"})),),
         )
     },
+    "/v1/offsets": {
+        "get": _operation(
+            "offsets",
+            "Where streams stood at an entry, or at a time",
+            {200: _done("Offsets: what lies below was there.", told(streams=list_(ref("Stood"))))},
+            (400, 409),
+            parameters=(
+                _query("topic", "Which; all if none is named.", list_({"type": "string"})),
+                _query("entry", "The last entry that counts, from a cut.", number()),
+                _query("time_ms", "Records appended before this time count.", number()),
+            ),
+        )
+    },
     "/v1/streams": {
         "get": _operation(
             "listStreams", "All streams; pages are by topic", _listed("streams", "Stream"), (400,), parameters=_PAGE

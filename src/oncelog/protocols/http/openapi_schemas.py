@@ -172,6 +172,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Producer": told(**PRODUCER),
     "Stream": told(**PLACE, content_type=text(), **_STANDING, time_ms=number("Of its last change.")),
     "Standing": told(**PLACE, **_STANDING),
+    "Stood": told(**PLACE, offset=number("What lies below was there."), floor=number("Now."), stable=number("Now.")),
     "Cursor": told(
         name=text(),
         **PLACE,

@@ -65,6 +65,10 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.Stopping: Rule(503, "the server stops", "try again when it is back; nothing was done"),
     o.OffsetAhead: Rule(400, "offset {offset} is beyond the end, which is {limit}"),
     o.OffsetGone: Rule(410, "offset {offset} was removed; the stream begins at {floor}", "read on from Stream-Floor"),
+    o.EntryAhead: Rule(400, "entry {entry} is not there yet; the last one is {last}"),
+    o.NotACut: Rule(
+        409, "entry {entry} became visible together with others", "ask for entry {before} or {after}, or take a cut"
+    ),
     o.CursorPinned: Rule(409, "cursor {cursor!r} is pinned at {frontier}, below {asked}", "use force to trim past it"),
     o.StageMissing: Rule(404, "stage {stage_id} is unknown, published or expired"),
     o.StageCountMismatch: Rule(409, "stage {stage_id} holds {actual} records, not {expected}"),
@@ -101,7 +105,7 @@ def problem_of(refusal: o.Refusal, headers: bytes = b"") -> bytes:
         rule.status,
         refusal.code,
         rule.detail.format(**fields),
-        hint=rule.hint,
+        hint=rule.hint.format(**fields),
         retryable=refusal.retryable,
         numbers=fields,
         headers=headers,

@@ -11,7 +11,7 @@ from oncelog import limits
 from oncelog.core.command import DeleteTopic
 from oncelog.core.outcome import TopicDone
 from oncelog.protocols.http import admin, answers, append, read
-from oncelog.protocols.http.actions import Action, Cut, Done, Health, Metrics, Stand, Submit
+from oncelog.protocols.http.actions import Action, Cut, Done, Health, Metrics, Stand, Stood, Submit
 from oncelog.protocols.http.commit_body import BodyInvalid
 from oncelog.protocols.http.openapi import DESCRIPTION
 from oncelog.protocols.http.parser import Request, RequestRefused
@@ -211,11 +211,20 @@ def _stage(request: Request, rest: bytes, query: Query) -> Action:
     return admin.append_stage(request, stage_id, query)
 
 
-def _cut(asked: _Asked) -> Action:
-    topics = asked.query.texts("topic")
+def _topics(query: Query) -> list[str] | None:
+    topics = query.texts("topic")
     if len(topics) > limits.HTTP_LIST_MAX:
-        raise TargetInvalid(f"a cut names at most {limits.HTTP_LIST_MAX} topics, or none for all")
-    return Cut(topics or None)
+        raise TargetInvalid(f"at most {limits.HTTP_LIST_MAX} topics are named at once, or none for all")
+    return topics or None
+
+
+def _stood(asked: _Asked) -> Action:
+    query = asked.query
+    entry = query.number("entry", -1, low=0, high=limits.SEQUENCE_MAX)
+    time_ms = query.number("time_ms", -1, low=0, high=limits.SEQUENCE_MAX)
+    if (entry < 0) == (time_ms < 0):
+        raise TargetInvalid("offsets are asked for by entry or by time_ms: give one of them")
+    return Stood(_topics(query), entry if entry >= 0 else None, time_ms)
 
 
 _FIXED: Final[dict[bytes, tuple[bytes, Callable[[_Asked], Action]]]] = {
@@ -225,7 +234,8 @@ _FIXED: Final[dict[bytes, tuple[bytes, Callable[[_Asked], Action]]]] = {
     b"/v1/stages": (b"POST", lambda asked: admin.open_stage(asked.request)),
     b"/v1/commit": (b"POST", lambda asked: admin.commit(asked.request, asked.now_ms, asked.name_of)),
     b"/v1/publish": (b"POST", lambda asked: admin.publish(asked.request, asked.name_of)),
-    b"/v1/cut": (b"GET", _cut),
+    b"/v1/cut": (b"GET", lambda asked: Cut(_topics(asked.query))),
+    b"/v1/offsets": (b"GET", _stood),
     b"/v1/streams": (b"GET", lambda asked: admin.list_streams(asked.query)),
     b"/v1/producers": (b"GET", lambda asked: admin.list_producers(asked.query)),
     b"/v1/cursors": (b"GET", lambda asked: admin.list_cursors(asked.query)),
