@@ -66,6 +66,30 @@ def test_partitions_are_cut_as_asked_for_and_hold_the_same(spark: Any, server: S
         assert rows.select("partition", "offset").distinct().count() == rows.count() == 300
 
 
+def test_read_between_moments(spark: Any, server: Server) -> None:
+    """A cut of earlier, and times of the server's clock, for all streams or for each."""
+    topic = name("moments")
+    with Client(server.url) as client:
+        client.create_topic(topic, partitions=2, content_type=BINARY)
+        for partition in (0, 1):
+            client.stream(topic, BINARY).append(b"1", partition=partition)
+        cut = client.cut(topic)
+        then_ms = cut.time_ms + 1
+        while client.cut(topic).time_ms <= then_ms:
+            pass  # the next records belong to a later millisecond
+        client.stream(topic, BINARY).append(b"2", partition=1)
+
+    def found(**options: object) -> list[int]:
+        return values(read(spark, server.url, topic, **options))
+
+    assert found(endingOffsets=f"cut:{cut.entry}") == [1, 1]
+    assert found(startingOffsets=f"cut:{cut.entry}") == [2]
+    assert found(endingTimestamp=then_ms) == [1, 1]
+    assert found(startingTimestamp=then_ms, startingOffsetsByTimestampStrategy="latest") == [2]
+    assert found(startingOffsetsByTimestamp=json.dumps({topic: {"0": 0, "1": then_ms}})) == [1, 2]
+    assert found(endingOffsetsByTimestamp=json.dumps({topic: {"0": 0, "1": then_ms}})) == [1]
+
+
 def test_read_begins_and_ends_where_it_is_told(spark: Any, server: Server, rich: str) -> None:
     def count(**options: object) -> int:
         return int(read(spark, server.url, rich, **options).count())
@@ -86,8 +110,10 @@ def test_read_begins_and_ends_where_it_is_told(spark: Any, server: Server, rich:
     [
         ({"startingOffsets": '{"x": {"0": 1}}'}, "says nothing of"),
         ({"startingOffsets": "latest"}, "cannot begin at the end"),
-        ({"startingOffsets": "cut:7"}, "cut of now alone"),
-        ({"startingTimestamp": "7"}, "by time"),
+        ({"startingOffsets": "cut:x"}, "entry number"),
+        ({"startingTimestamp": "x"}, "is a number"),
+        ({"startingTimestamp": "4900000000000"}, "no record as new"),
+        ({"endingOffsets": "cut:999999999999"}, "not there yet"),
         ({"subscribe": "nowhere"}, "does not exist"),
         ({"columns": "prize"}, "prize"),
     ],

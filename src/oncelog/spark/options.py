@@ -53,9 +53,14 @@ class Subscription:
 class Place:
     """Where a read begins or ends."""
 
-    kind: Literal["earliest", "latest", "offsets", "group"]
+    kind: Literal["earliest", "latest", "offsets", "group", "cut", "time", "times"]
     offsets: Offsets = field(default_factory=dict)
+    """Of kind times: milliseconds instead of offsets."""
     group: str = ""
+    number: int = 0
+    """The entry of a cut, or the milliseconds of a time."""
+    latest_if_none: bool = False
+    """Of times: where nothing is as new, the end is meant; otherwise that is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +108,11 @@ class WriteOptions:
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     """OptionError says what is wrong."""
-    for name in ("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"):
-        if name in options:
-            raise OptionError(f"{name}: the server cannot look an offset up by time yet; give offsets instead")
     return ReadOptions(
         url=_url(options),
         subscription=_subscription(options),
-        starting=_place(options, "startingOffsets", "earliest"),
-        ending=_place(options, "endingOffsets", "latest"),
+        starting=_time_place(options, "starting") or _place(options, "startingOffsets", "earliest"),
+        ending=_time_place(options, "ending") or _place(options, "endingOffsets", "latest"),
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
         min_partitions=_number(options, "minPartitions", 0, 0, 1_000_000),
         partition_records_max=_number(options, "maxRecordsPerPartition", 0, 0),
@@ -234,16 +236,40 @@ def _place(options: Mapping[str, str], name: str, default: Literal["earliest", "
             raise OptionError(f"{name}: group: needs the name of an application")
         return Place("group", group=group)
     if text.lower().startswith("cut:"):
-        raise OptionError(f"{name}: the server tells a cut of now alone; where streams stood at {text!r} is not kept")
+        entry = text[len("cut:") :].strip()
+        if not (entry.isascii() and entry.isdigit()):
+            raise OptionError(f"{name}: cut: needs the entry number of a cut, as GET /v1/cut tells it, not {entry!r}")
+        return Place("cut", number=int(entry))
     try:
         offsets = parse_offsets(text)
     except ValueError:
         raise OptionError(
-            f'{name}: {text!r} is none of earliest, latest, group:<application>, {{"topic": {{"0": 42}}}}'
+            f'{name}: {text!r} is none of earliest, latest, group:<application>, cut:<entry>, {{"topic": {{"0": 42}}}}'
         ) from None
     if any(offset < EARLIEST for partitions in offsets.values() for offset in partitions.values()):
         raise OptionError(f"{name}: an offset counts from 0; -1 is the latest and -2 the earliest")
     return Place("offsets", offsets)
+
+
+def _time_place(options: Mapping[str, str], which: Literal["starting", "ending"]) -> Place | None:
+    """A place by time, which wins over one by offsets, as in Spark's Kafka source. Times are milliseconds."""
+    whole, single, strategy = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}OffsetsByTimestampStrategy"
+    if whole not in options and single not in options:
+        return None
+    told = options.get(strategy, "error").lower()
+    if told not in ("error", "latest"):
+        raise OptionError(f"{strategy} is 'error' or 'latest', not {told!r}")
+    # A read may always end at the end; that it should begin where nothing is yet is more likely a slip.
+    latest_if_none = which == "ending" or told == "latest"
+    if whole in options:
+        return Place("time", number=_number(options, whole, 0, 0, 2**53 - 1), latest_if_none=latest_if_none)
+    try:
+        times = parse_offsets(options[single])
+    except ValueError:
+        raise OptionError(f'{single}: {options[single]!r} is not like {{"topic": {{"0": 1700000000000}}}}') from None
+    if any(time_ms < 0 for partitions in times.values() for time_ms in partitions.values()):
+        raise OptionError(f"{single}: a time is in milliseconds since 1970, and not negative")
+    return Place("times", times, latest_if_none=latest_if_none)
 
 
 def parse_offsets(text: str | bytes) -> Offsets:

@@ -55,9 +55,9 @@ def standing_of(cut: Cut, subscription: Subscription) -> Standing:
     return standing
 
 
-def resolved(place: Place, standing: Standing, group: Offsets | None, name: str) -> Offsets:
-    """The place as an offset for every stream. `group`: what the server holds for the application, None if nothing."""
-    if place.kind == "offsets":
+def resolved(place: Place, standing: Standing, looked_up: Offsets | None, name: str) -> Offsets:
+    """The place as an offset for every stream. `looked_up`: what the server said of a place that only it knows."""
+    if place.kind in ("offsets", "times"):
         _check_named(place.offsets, standing, name)
     found: Offsets = {}
     for topic, partitions in standing.items():
@@ -66,9 +66,14 @@ def resolved(place: Place, standing: Standing, group: Offsets | None, name: str)
             told = EARLIEST if place.kind == "earliest" else LATEST
             if place.kind == "offsets":
                 told = place.offsets[topic][partition]
-            elif place.kind == "group":
-                # What the application has not seen it has yet to read.
-                told = (group or {}).get(topic, {}).get(partition, EARLIEST)
+            elif place.kind not in ("earliest", "latest"):
+                # What an application has not seen it has yet to read; and what came after a moment begins there.
+                told = (looked_up or {}).get(topic, {}).get(partition, EARLIEST)
+            if place.kind in ("time", "times") and told >= bounds.stable and not place.latest_if_none:
+                raise OffsetLost(
+                    f"{topic!r} partition {partition} has no record as new as that; with "
+                    "startingOffsetsByTimestampStrategy=latest the read begins at the end"
+                )
             found[topic][partition] = {EARLIEST: bounds.floor, LATEST: bounds.stable}.get(told, told)
     return found
 

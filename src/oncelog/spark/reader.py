@@ -20,11 +20,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from oncelog.client.models import StoodAt
 from oncelog.core import batch as codec
 from oncelog.spark import planning, source_end
 from oncelog.spark.driver_notes import forget_starts, note_start
 from oncelog.spark.link import Link
-from oncelog.spark.options import Offsets, OptionError, ReadOptions, offsets_of, told_offsets
+from oncelog.spark.options import Offsets, OptionError, Place, ReadOptions, offsets_of, told_offsets
 from oncelog.spark.planning import Range, Standing
 
 SAMPLE_RECORDS_MAX: Final = 10_000
@@ -43,6 +44,32 @@ def _standing(link: Link, options: ReadOptions) -> Standing:
     """Where the wanted streams stand, all at one instant."""
     subscription = options.subscription
     return planning.standing_of(link.cut(*subscription.topics), subscription)
+
+
+def _looked_up(link: Link, place: Place, topics: Sequence[str]) -> Offsets | None:
+    """What only the server knows of a place; None where there is nothing to ask."""
+    if place.kind == "group":
+        return _group_offsets(link, place.group)[0]
+    if place.kind == "cut":
+        return _by_partition(link.offsets_at(*topics, entry=place.number))
+    if place.kind == "time":
+        return _by_partition(link.offsets_at(*topics, time_ms=place.number))
+    found: Offsets = {}
+    if place.kind == "times":
+        # One question for each time: mostly they are all the same.
+        for time_ms in sorted({time_ms for times in place.offsets.values() for time_ms in times.values()}):
+            for topic, partitions in _by_partition(link.offsets_at(*topics, time_ms=time_ms)).items():
+                times = place.offsets.get(topic, {})
+                wanted = {number: at for number, at in partitions.items() if times.get(number) == time_ms}
+                found.setdefault(topic, {}).update(wanted)
+    return found
+
+
+def _by_partition(streams: Sequence[StoodAt]) -> Offsets:
+    found: Offsets = {}
+    for stream in streams:
+        found.setdefault(stream.topic, {})[stream.partition] = stream.offset
+    return found
 
 
 def _group_offsets(link: Link, application: str) -> tuple[Offsets | None, bytes]:
@@ -83,13 +110,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
         """One cut, cut into pieces."""
         options = self._options
         with Link(options.url, options.request_timeout_ms) as link:
-            group = None
             standing = _standing(link, options)
-            for place in (options.starting, options.ending):
-                if place.kind == "group":
-                    group, _ = _group_offsets(link, place.group)
-        start = planning.resolved(options.starting, standing, group, "startingOffsets")
-        end = planning.resolved(options.ending, standing, group, "endingOffsets")
+            began = _looked_up(link, options.starting, list(standing))
+            ended = _looked_up(link, options.ending, list(standing))
+        start = planning.resolved(options.starting, standing, began, "startingOffsets")
+        end = planning.resolved(options.ending, standing, ended, "endingOffsets")
         ranges = planning.ranges_between(start, end)
         ranges = planning.within(ranges, standing, fail_on_data_loss=options.fail_on_data_loss)
         return [Split(range_) for range_ in planning.pieces(ranges, options.min_partitions,
@@ -127,13 +152,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """
         place = self._options.starting
         standing = _standing(self._linked(), self._options)
-        group: Offsets | None = None
         if place.kind == "group":
-            group, held = _group_offsets(self._linked(), place.group)
+            looked_up, held = _group_offsets(self._linked(), place.group)
             note_start(place.group, held, standing)
         else:
+            looked_up = _looked_up(self._linked(), place, list(standing))
             forget_starts(standing)
-        return told_offsets(planning.resolved(place, standing, group, "startingOffsets"))
+        return told_offsets(planning.resolved(place, standing, looked_up, "startingOffsets"))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing is asked here: the target is taken with the first look, so that a start cannot fail in between."""
