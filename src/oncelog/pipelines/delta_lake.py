@@ -1,0 +1,95 @@
+"""A Delta table without jars: delta-rs commits what the executors have written.
+
+The place is kept in Delta's application transactions, one for each partition of a topic:
+
+    txn  appId = "oncelog:<topic>:<partition>"   version = offset behind the last record
+
+They are carried through Delta's own checkpoints and log clean-up. A commit that was prepared against an older version
+of the table is refused by delta-rs if another commit has moved one of the same transactions since; a commit prepared
+against the newest one is taken whatever its version says, so the caller compares first (`land`).
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction
+
+from oncelog.pipelines.lake import Ends, Held, LostRace
+from oncelog.pipelines.lake_files import DataFile, local_path
+
+
+def transaction_of(topic: str, partition: int) -> str:
+    """The application id under which the table keeps a partition's place."""
+    return f"oncelog:{topic}:{partition}"
+
+
+class DeltaLake:
+    """See `lake.LakeTable`."""
+
+    def __init__(self, uri: str) -> None:
+        folder = local_path(uri)
+        self._uri = str(folder.absolute()) if folder is not None else uri
+
+    def _table(self) -> DeltaTable | None:
+        return DeltaTable(self._uri) if DeltaTable.is_deltatable(self._uri) else None
+
+    def schema(self) -> Any | None:
+        """From the table's metadata."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        table = self._table()
+        return None if table is None else from_arrow_schema(pa.schema(table.schema().to_arrow()))
+
+    def partition_by(self) -> list[str]:
+        """From the table's metadata."""
+        table = self._table()
+        return [] if table is None else list(table.metadata().partition_columns)
+
+    def create(self, schema: Any, partition_by: Sequence[str]) -> None:
+        """A table that is there is left as it is."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        DeltaTable.create(
+            self._uri, to_arrow_schema(schema, timezone="UTC"), mode="ignore", partition_by=list(partition_by)
+        )
+
+    def held(self, topic: str, partitions: Sequence[int]) -> Held:
+        """From the newest version."""
+        table = DeltaTable(self._uri)
+        versions = {partition: table.transaction_version(transaction_of(topic, partition)) for partition in partitions}
+        return Held({partition: version for partition, version in versions.items() if version is not None}, table)
+
+    def commit(self, held: Held, topic: str, files: Sequence[DataFile], ends: Ends, note: Mapping[str, str]) -> None:
+        """One version of the table."""
+        table: DeltaTable = held.snapshot
+        now_ms = time.time_ns() // 1_000_000
+        # Paths in the log are encoded as in addresses, and a folder's name may have a percent sign of its own.
+        actions = [
+            AddAction(
+                quote(file.path, safe="/="), file.size, file.partition_values, now_ms, True, json.dumps(file.stats)
+            )
+            for file in files
+        ]
+        transactions = [
+            Transaction(transaction_of(topic, partition), end, now_ms) for partition, end in sorted(ends.items())
+        ]
+        properties = CommitProperties(custom_metadata=dict(note), app_transactions=transactions)
+        try:
+            table.create_write_transaction(
+                list(actions), "append", table.schema(), self.partition_by() or None, commit_properties=properties
+            )
+        except DeltaError as error:
+            newest = self.held(topic, list(ends)).ends
+            if newest != {partition: end for partition, end in held.ends.items() if partition in ends}:
+                raise LostRace(f"the table was moved to {newest} meanwhile: {error}") from error
+            raise
+
+    def files(self) -> list[str]:
+        """Of the newest version."""
+        return list(DeltaTable(self._uri).file_uris())

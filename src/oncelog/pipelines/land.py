@@ -1,0 +1,317 @@
+"""`land`: a topic into a lake table, every record once, by what the table itself says it holds.
+
+A batch of the query goes from offsets to offsets. For every partition the table knows the offset behind the last record
+it holds. So for each batch there are three cases, whatever the checkpoint is, and whoever wrote the batch before:
+
+    the batch begins where the table ends     its rows are written
+    the batch begins earlier                  rows that the table holds are left out; there may be none left
+    the batch begins later                    refused: records would be missing
+
+1. Executors write files that nothing refers to. 2. The driver commits them with the new place, as one. A crash before 2
+leaves files without a table, a crash after it a batch that is run again and finds itself in the table. Two landers at
+once write against the same place, and one of the two commits is refused.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField, StructType, _parse_datatype_string
+
+from oncelog.client import Client
+from oncelog.pipelines.json_values import RECORD_COLUMNS, SAMPLE_RECORDS, ddl_of, inferred, parsed, schema_of
+from oncelog.pipelines.lake import Ends, Held, LakeTable, LostRace
+from oncelog.pipelines.lake_files import PARTITION_TYPES, local_path, write_rows
+from oncelog.pipelines.running import PipelineRefused, PipelineResult, Progress, Watch, triggered
+from oncelog.spark.checkpoint import sources_at
+from oncelog.spark.options import Offsets, offsets_of, parse_offsets
+
+TableFormat = Literal["delta", "parquet"]
+
+
+class Standing(dict[int, tuple[int, int]]):
+    """Partition → floor and stable offset, all at one instant."""
+
+
+def land(
+    spark: Any,
+    *,
+    url: str,
+    topic: str,
+    table: str,
+    format: TableFormat = "delta",  # noqa: A002  (as Spark calls it)
+    schema: str | None = None,
+    application: str | None = None,
+    checkpoint: str | None = None,
+    partition_by: Sequence[str] = (),
+    starting: str = "earliest",
+    max_offsets_per_trigger: int | None = None,
+    trigger: str = "available_now",
+    progress: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
+) -> PipelineResult:
+    """Runs until the topic is in the table, or with a time as `trigger` until it is stopped.
+
+    `table` is a folder, or for Delta any address that delta-rs knows. `schema` (DDL) is that of the JSON values;
+    without one the table's is used, and for a new table it is inferred from the first records and kept in it. Rows have
+    the fields and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, `_unparsed` (see `json_values`).
+
+    It goes on where the table ends; `starting` (earliest, latest, or offsets in JSON) counts only for a topic that the
+    table has nothing of. A checkpoint is no truth here: without one it lies in the table, and losing it is harmless.
+
+    Raises PipelineRefused where the table would lose or double records, PipelineFailed for a query that failed.
+    """
+    application = application or f"land-{topic}"
+    standing = _standing(url, topic)
+    lake = _lake(format, table)
+    fields = _table_fields(spark, url, topic, lake, schema, partition_by, standing, starting)
+    if fields is None:
+        return PipelineResult("land", application)
+    start = _start(lake.held(topic, list(standing)).ends, standing, starting, topic)
+    checkpoint = checkpoint or _own_checkpoint(table, application)
+    watch = Watch("land", application, progress)
+    job = _Landing(lake, table, topic, fields, checkpoint, application, start, watch)
+    options = {"url": url, "subscribe": topic, "startingOffsets": told(topic, start)}
+    if max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
+    records = spark.readStream.format("oncelog").options(**options).load()
+    writer = records.writeStream.foreachBatch(job.each).option("checkpointLocation", checkpoint).queryName(application)
+    try:
+        query = triggered(writer, trigger).start()
+    except PySparkException as error:
+        raise PipelineRefused(f"Spark does not take the query: {str(error).split('JVM stacktrace', 1)[0]}") from error
+    return watch.follow(query, stop)
+
+
+class _Landing:
+    """What happens to each batch, at the driver."""
+
+    def __init__(
+        self,
+        lake: LakeTable,
+        table: str,
+        topic: str,
+        fields: Any,
+        checkpoint: str,
+        application: str,
+        start: Ends,
+        watch: Watch,
+    ) -> None:
+        self._lake = lake
+        self._table = table
+        self._topic = topic
+        self._fields = fields
+        self._checkpoint = checkpoint
+        self._application = application
+        self._start = start
+        self._watch = watch
+        self._partition_by = lake.partition_by()
+
+    def each(self, records: Any, batch: int) -> None:
+        """Called by Spark, possibly again for a batch that is in the table."""
+        try:
+            self._land(records, batch)
+        except BaseException as error:
+            self._watch.failure = error
+            raise
+
+    def _land(self, records: Any, batch: int) -> None:
+        began_s = time.monotonic()
+        start, end = self._range_of(batch)
+        held = self._lake.held(self._topic, list(end))
+        fresh = records_to_land(held.ends, start, end, self._topic)
+        if fresh is None:
+            self._watch.outputs[batch] = 0
+            return
+        if fresh != {partition: start.get(partition, 0) for partition in fresh}:
+            records = records.where(_at_or_after(fresh))
+        files = write_rows(parsed(records, self._fields), self._table, self._partition_by)
+        rows = sum(file.rows for file in files)
+        self._watch.tell(batch, "written", rows, rows, time.monotonic() - began_s)
+        self._commit(held, files, end, batch)
+        self._watch.outputs[batch] = rows
+        self._watch.tell(batch, "committed", rows, rows, time.monotonic() - began_s)
+
+    def _commit(self, held: Held, files: Any, end: Ends, batch: int) -> None:
+        note = {"oncelog.application": self._application, "oncelog.batch": str(batch)}
+        ends = {partition: max(offset, held.ends.get(partition, 0)) for partition, offset in end.items()}
+        try:
+            self._lake.commit(held, self._topic, files, ends, note)
+        except LostRace as lost:
+            raise PipelineRefused(
+                f"another lander writes {self._topic!r} into {self._table}: {lost}. Nothing of this batch is in the "
+                "table; stop one of the two, the other goes on where the table ends"
+            ) from lost
+
+    def _range_of(self, batch: int) -> tuple[Ends, Ends]:
+        """Spark has written down where the batch ends before it runs it; it begins where the last one ended."""
+        start = self._offsets(batch - 1) if batch > 0 else self._start
+        return start, self._offsets(batch)
+
+    def _offsets(self, batch: int) -> Ends:
+        (source,) = sources_at(self._checkpoint, batch).values()
+        return offsets_of(source).get(self._topic, {})
+
+
+def records_to_land(held: Ends, start: Ends, end: Ends, topic: str) -> Ends | None:
+    """Partition → first offset that the table lacks. None if it has the whole batch. PipelineRefused for a gap."""
+    fresh: Ends = {}
+    for partition in end:
+        first = start.get(partition, 0)
+        known = held.get(partition)
+        if known is not None and first > known:
+            raise PipelineRefused(
+                f"the table holds {topic!r} partition {partition} up to offset {known:,}, and the checkpoint goes on "
+                f"at {first:,}: records between would be missing. The checkpoint belongs to another table, or "
+                "the table was set back; remove the checkpoint, and landing goes on where the table ends"
+            )
+        fresh[partition] = first if known is None else max(first, known)
+    behind = [partition for partition, offset in end.items() if held.get(partition, -1) < offset]
+    return fresh if behind else None
+
+
+def _at_or_after(fresh: Ends) -> Any:
+    condition = F.lit(False)
+    for partition, offset in fresh.items():
+        condition = condition | ((F.col("partition") == partition) & (F.col("offset") >= offset))
+    return condition
+
+
+def _standing(url: str, topic: str) -> Standing:
+    with Client(url) as client:
+        streams = client.cut(topic).streams
+    if not streams:
+        raise PipelineRefused(f"there is no topic {topic!r} at {url}")
+    return Standing({stream.partition: (stream.floor, stream.stable) for stream in streams})
+
+
+def _lake(format: str, table: str) -> LakeTable:  # noqa: A002
+    if format == "delta":
+        from oncelog.pipelines.delta_lake import DeltaLake
+
+        return DeltaLake(table)
+    if format == "parquet":
+        from oncelog.pipelines.parquet_lake import ParquetLake
+
+        return ParquetLake(table)
+    raise PipelineRefused(f"a table is delta or parquet, not {format!r}")
+
+
+def lake_of(table: str) -> LakeTable:
+    """The table that is there, whichever form it has. PipelineRefused if there is none."""
+    for form in ("delta", "parquet"):
+        try:
+            lake = _lake(form, table)
+        except PipelineRefused:
+            continue
+        if lake.schema() is not None:
+            return lake
+    raise PipelineRefused(f"{table} is no table that was landed")
+
+
+def _table_fields(
+    spark: Any,
+    url: str,
+    topic: str,
+    lake: LakeTable,
+    given: str | None,
+    partition_by: Sequence[str],
+    standing: Standing,
+    starting: str,
+) -> Any | None:
+    """The fields of the JSON values; the table is there afterwards. None if there is neither a table nor a record."""
+    wanted = schema_of(given) if given is not None else None
+    whole = lake.schema()
+    if whole is None:
+        fields = wanted or _inferred(spark, url, topic, _start({}, standing, starting, topic), standing)
+        if fields is None:
+            return None
+        whole = StructType([*fields.fields, *_record_fields()])
+        _check_partition_by(whole, partition_by)
+        lake.create(whole, partition_by)
+        return fields
+    missing = sorted(set(RECORD_COLUMNS) - set(whole.names))
+    if missing:
+        raise PipelineRefused(f"the table lacks the columns {missing}: it was not made by landing a topic")
+    fields = StructType([field for field in whole.fields if field.name not in RECORD_COLUMNS])
+    if wanted is not None and ddl_of(wanted) != ddl_of(fields):
+        raise PipelineRefused(f"the table has the schema {ddl_of(fields)!r}, and {ddl_of(wanted)!r} was given")
+    if partition_by and list(partition_by) != lake.partition_by():
+        raise PipelineRefused(f"the table is partitioned by {lake.partition_by()}, not by {list(partition_by)}")
+    return fields
+
+
+def _record_fields() -> list[Any]:
+    return [StructField(name, _parse_datatype_string(kind), True) for name, kind in RECORD_COLUMNS.items()]
+
+
+def _check_partition_by(schema: Any, partition_by: Sequence[str]) -> None:
+    for name in partition_by:
+        if name not in schema.names:
+            raise PipelineRefused(f"partition_by: there is no column {name!r} among {', '.join(schema.names)}")
+        kind = schema[name].dataType.simpleString()
+        if kind not in PARTITION_TYPES:
+            raise PipelineRefused(
+                f"partition_by: {name!r} is {kind}; a folder is named by {', '.join(PARTITION_TYPES)}"
+            )
+
+
+def _inferred(spark: Any, url: str, topic: str, start: Ends, standing: Standing) -> Any | None:
+    # At most so many of each partition, or all of a large topic would be read for its first records.
+    end = {partition: min(stable, start[partition] + SAMPLE_RECORDS) for partition, (_, stable) in standing.items()}
+    options = {"startingOffsets": told(topic, start), "endingOffsets": told(topic, end)}
+    records = spark.read.format("oncelog").options(url=url, subscribe=topic, columns="value", **options).load()
+    return inferred(spark, records)
+
+
+def _start(held: Ends, standing: Standing, starting: str, topic: str) -> Ends:
+    """Where the query begins: where the table ends. A partition that came later begins at its beginning."""
+    start: Ends = {}
+    given = _given(starting, topic)
+    for partition, (floor, stable) in standing.items():
+        if partition not in held:
+            first = floor if held else given(partition, floor, stable)
+            start[partition] = max(floor, first)
+            continue
+        start[partition] = known = held[partition]
+        if known > stable:
+            raise PipelineRefused(
+                f"the table holds {topic!r} partition {partition} up to offset {known:,}, and the log ends at "
+                f"{stable:,}: the topic was made anew, or this is another log. Land it into another table"
+            )
+        if known < floor:
+            raise PipelineRefused(
+                f"the table holds {topic!r} partition {partition} up to offset {known:,}, and the log begins at "
+                f"{floor:,}: {floor - known:,} records were trimmed before they were landed"
+            )
+    return start
+
+
+def _given(starting: str, topic: str) -> Callable[[int, int, int], int]:
+    if starting in ("earliest", "group"):
+        return lambda _partition, floor, _stable: floor
+    if starting == "latest":
+        return lambda _partition, _floor, stable: stable
+    try:
+        offsets: Offsets = parse_offsets(starting)
+    except ValueError:
+        raise PipelineRefused(f"starting is earliest, latest or offsets in JSON, not {starting!r}") from None
+    return lambda partition, floor, _stable: offsets.get(topic, {}).get(partition, floor)
+
+
+def told(topic: str, ends: Mapping[int, int]) -> str:
+    """Offsets of one topic as an option has them."""
+    import json
+
+    return json.dumps({topic: {str(partition): offset for partition, offset in ends.items()}})
+
+
+def _own_checkpoint(table: str, application: str) -> str:
+    folder = local_path(table)
+    if folder is None:
+        raise PipelineRefused(f"{table} is not in a file system of this machine: say where the checkpoint is to lie")
+    # Folders that begin with an underscore are no data, neither for Delta nor for Spark.
+    return str(folder.absolute() / "_oncelog" / "checkpoints" / application)

@@ -1,0 +1,205 @@
+"""A streaming query that is watched: what it tells while it runs, what it has done at the end, how its failure is said.
+
+Spark reports a batch after it is done. What is shown here comes from those reports alone; nothing is counted twice to
+show it.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from pyspark.errors import PySparkException
+
+POLL_S: Final = 0.25
+"""How often a running query is asked for news. A batch takes longer than this, and a person sees no less delay."""
+
+OUTPUT: Final = "oncelog_output"
+"""The name under which a pipeline counts the rows that it hands to its sink."""
+
+REASON_CHARACTERS_MAX: Final = 2_000
+"""Of Spark's account of a failure: the cause is in the first lines, the rest is the stack of the virtual machine."""
+
+
+class PipelineRefused(Exception):
+    """The pipeline would lose or double data, or was asked for something that cannot be; nothing was done."""
+
+
+class PipelineFailed(Exception):
+    """A query ended with a failure. Starting it again is safe: what was done is not done twice."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What a pipeline tells while it runs."""
+
+    pipeline: str
+    """transform, land or ingest."""
+    batch: int
+    input_rows: int
+    """Of this batch."""
+    output_rows: int
+    total_input_rows: int
+    """Since this run began."""
+    total_output_rows: int
+    rows_per_s: float
+    """Input rows, over this run."""
+    lag: int
+    """Offsets that were there when the batch was planned and are not processed yet; -1: not known."""
+    duration_s: float
+    """Of this batch."""
+    elapsed_s: float
+    """Since this run began."""
+    stage: str = "done"
+    """`done`; a landing batch also tells `written` (files are there, nothing refers to them) and `committed`."""
+
+
+class BatchDone(msgspec.Struct, frozen=True):
+    """One batch, for the report."""
+
+    batch: int
+    input_rows: int
+    output_rows: int
+    duration_s: float
+    ended_ms: int
+
+
+class PipelineResult(msgspec.Struct):
+    """What a run did."""
+
+    pipeline: str
+    application: str
+    batches: int = 0
+    """That had rows or changed something; empty looks at the source do not count."""
+    input_rows: int = 0
+    output_rows: int = 0
+    duration_s: float = 0.0
+    lag: int = 0
+    """Offsets left at the end; 0 after a run to the end, -1 if nobody knows."""
+    stopped: bool = False
+    """Somebody stopped it before it was at its end."""
+    history: list[BatchDone] = []
+
+
+Told = Callable[[Progress], None]
+
+
+class Watch:
+    """Follows one query to its end."""
+
+    def __init__(self, pipeline: str, application: str, progress: Told | None) -> None:
+        self.result = PipelineResult(pipeline, application)
+        self.failure: BaseException | None = None
+        """What a batch function raised. Spark only keeps its text, and the caller wants the exception."""
+        self.outputs: dict[int, int] = {}
+        """Rows of each batch, from a batch function that knows; else the query counts them itself."""
+        self._progress = progress
+        self._seen: set[tuple[int, str]] = set()
+        self._began_s = time.monotonic()
+
+    def follow(self, query: Any, stop: threading.Event | None = None) -> PipelineResult:
+        """Waits for the end of the query. An interrupt, or `stop`, ends it between two batches."""
+        try:
+            while not query.awaitTermination(POLL_S):
+                self._look(query)
+                if stop is not None and stop.is_set():
+                    self.result.stopped = True
+                    break
+        except KeyboardInterrupt:
+            self.result.stopped = True
+        except PySparkException as error:
+            if self.failure is not None:
+                raise self.failure from None
+            raise PipelineFailed(_reason(error)) from error
+        finally:
+            query.stop()
+        self._look(query)
+        self.result.duration_s = time.monotonic() - self._began_s
+        return self.result
+
+    def tell(self, batch: int, stage: str, input_rows: int, output_rows: int, duration_s: float) -> None:
+        """Something happened within a batch."""
+        self._tell(batch, input_rows, output_rows, duration_s, stage)
+
+    def _look(self, query: Any) -> None:
+        for told in query.recentProgress:
+            report = json.loads(told.json)
+            mark = (report["batchId"], report["timestamp"])
+            if mark in self._seen:
+                continue
+            self._seen.add(mark)
+            self._take(report)
+
+    def _take(self, report: dict[str, Any]) -> None:
+        input_rows = report.get("numInputRows", 0)
+        observed = (report.get("observedMetrics") or {}).get(OUTPUT) or {}
+        output_rows = self.outputs.pop(report["batchId"], int(observed.get("rows", 0)))
+        duration_s = report.get("batchDuration", 0) / 1000
+        result = self.result
+        result.lag = _lag(report)
+        if "addBatch" not in report.get("durationMs", {}):
+            return  # a look at the source that found nothing
+        result.batches += 1
+        result.input_rows += input_rows
+        result.output_rows += output_rows
+        ended_ms = time.time_ns() // 1_000_000
+        result.history.append(BatchDone(report["batchId"], input_rows, output_rows, duration_s, ended_ms))
+        self._tell(report["batchId"], input_rows, output_rows, duration_s, "done")
+
+    def _tell(self, batch: int, input_rows: int, output_rows: int, duration_s: float, stage: str) -> None:
+        if self._progress is None:
+            return
+        elapsed_s = time.monotonic() - self._began_s
+        result = self.result
+        rate = result.input_rows / elapsed_s if elapsed_s > 0 else 0.0
+        self._progress(
+            Progress(
+                result.pipeline,
+                batch,
+                input_rows,
+                output_rows,
+                result.input_rows,
+                result.output_rows,
+                rate,
+                result.lag,
+                duration_s,
+                elapsed_s,
+                stage,
+            )
+        )
+
+
+def _lag(report: dict[str, Any]) -> int:
+    lag = 0
+    for source in report.get("sources", ()):
+        latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+        if latest is None or end is None:
+            return -1
+        for topic, partitions in latest.items():
+            for partition, offset in partitions.items():
+                lag += max(0, offset - end.get(topic, {}).get(partition, 0))
+    return lag
+
+
+def _offsets(told: object) -> dict[str, dict[str, int]] | None:
+    if isinstance(told, str):
+        told = json.loads(told)
+    return told if isinstance(told, dict) else None
+
+
+def _reason(error: PySparkException) -> str:
+    """The part of a failure that a person can act on."""
+    text = str(error).split("JVM stacktrace", 1)[0]
+    # The exception that a Python source or sink raised stands at the end of the worker's traceback.
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("oncelog.")]
+    chosen = " ".join(causes[-1:]) or " ".join(lines)
+    return chosen[:REASON_CHARACTERS_MAX]
+
+
+def triggered(writer: Any, trigger: str) -> Any:
+    """`available_now`, or a time such as "10 seconds" between the beginnings of two batches."""
+    if trigger == "available_now":
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=trigger)

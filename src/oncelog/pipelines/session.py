@@ -1,0 +1,56 @@
+"""A Spark session that is ready for the pipelines: Java found, quiet, in UTC, with a state store that holds much state.
+
+On a cluster the settings of the cluster win: what is set here is what a single machine needs.
+"""
+
+import os
+from typing import Any, Final
+
+from oncelog.spark import java
+
+DRIVER_MEMORY: Final = "1g"
+"""The pipelines keep no rows at the driver. Locally the driver is the executor as well."""
+
+STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+"""State on disk instead of in the heap. It is frozen into a checkpoint with its first batch, so it is set always."""
+
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+    # A topic may be quiet for long; looking for news every 10 ms would keep a core busy.
+    "spark.sql.streaming.pollingDelay": "50ms",
+}
+
+
+def session(master: str = "local[*]", app_name: str = "oncelog", **conf: str) -> Any:
+    """A session on `master`. `conf` are settings of Spark, with dots or with two underscores for each dot.
+
+    If a session is running in this process, it is that one, as Spark has it.
+    """
+    java.prepare()
+    from pyspark.sql import SparkSession
+
+    settings = dict(_SETTINGS)
+    if master.startswith("local"):
+        # One task for each core: with Spark's 200, a small aggregate spends its time on starting tasks.
+        settings["spark.sql.shuffle.partitions"] = str(_local_cores(master))
+        settings["spark.driver.memory"] = DRIVER_MEMORY
+        settings["spark.driver.host"] = "127.0.0.1"
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+    settings |= {name.replace("__", "."): value for name, value in conf.items()}
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def _local_cores(master: str) -> int:
+    """Of `local`, `local[4]`, `local[4,2]`, `local[*]`."""
+    inside = master.partition("[")[2].rstrip("]").split(",")[0]
+    if inside.isdigit():
+        return int(inside)
+    return (os.cpu_count() or 1) if inside == "*" else 1
