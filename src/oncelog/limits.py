@@ -137,10 +137,16 @@ STAGE_TTL_MS_MAX: Final = 30 * 24 * 3600 * 1000
 """A month: beyond it an abandoned stage is a leak."""
 
 STAGES_PER_PUBLISH_MAX: Final = 50_000
-"""Stages in one publish or one drop; each costs up to 42 bytes of one entry."""
+"""Stages in one publish or one drop; each costs up to 44 bytes of one entry."""
 
-PUBLISHED_STAGE_BYTES: Final = 72
+PUBLISHED_STAGE_BYTES: Final = 76
 """What one stage of a publish may need: its own operation, and its stream's place in the application's outcome."""
+
+PUBLISH_IDS_MAX: Final = 20_000
+"""Message ids in one publish: they are judged at once, at some 3 µs each, while every other writer waits."""
+
+PUBLISHED_ID_BYTES: Final = 120
+"""What one message id of a publish may need: 40 bytes if it is fresh; a hole and its old value if its record is gone."""
 
 QUERY_NAME_BYTES_MAX: Final = 400
 """Spark's query ids have 36 bytes; as long as any other name."""

@@ -92,6 +92,8 @@ def test_no_operation_is_larger_than_its_bound() -> None:
     assert moved < limits.COMMIT_APPEND_BYTES
     published = size(e.StagePublished(HUGE, HUGE, HUGE, HUGE))
     assert published + len(msgspec.msgpack.encode(outcome)) < limits.PUBLISHED_STAGE_BYTES
+    known = size(e.HolesAdded(HUGE, [HUGE, HUGE], 3)) + size(e.IdsUsed(b"h" * 16, b"v" * 40))
+    assert known < limits.PUBLISHED_ID_BYTES
     assert limits.STAGES_PER_PUBLISH_MAX * size(e.StageDropped(HUGE)) < limits.ENTRY_BYTES_MAX
     ended = size(
         e.ProducerFenced(HUGE, f"kafka:{HUGE}", 32767, 0),

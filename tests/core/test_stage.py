@@ -5,6 +5,7 @@ import pytest
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import (
+    Append,
     AppendStage,
     CloseStream,
     CursorMove,
@@ -12,6 +13,7 @@ from oncelog.core.command import (
     ExpireStages,
     GetApplication,
     GetCursor,
+    GetReceipt,
     GetStream,
     OpenApplication,
     OpenStage,
@@ -27,11 +29,14 @@ from oncelog.core.outcome import (
     BatchRefused,
     ClaimInvalid,
     CommitConfirmed,
+    Confirmed,
     CursorDone,
+    IdConflict,
     NameInvalid,
     NotFound,
     OffsetAhead,
     Outcome,
+    ReceiptFound,
     StageCountMismatch,
     StageDone,
     StageMissing,
@@ -40,7 +45,7 @@ from oncelog.core.outcome import (
     TooLarge,
     TopicMissing,
 )
-from oncelog.core.rows import Application, Table
+from oncelog.core.rows import Application, Cause, Table
 from oncelog.testing.core_harness import MS, CoreHarness
 
 APP = "app"
@@ -312,3 +317,92 @@ def test_expiry_drops_what_one_entry_holds_and_leaves_the_rest(
         assert log.run(ExpireStages(stages)) == CommitConfirmed([])
         assert len(log.rows.tables[Table.STAGE]) == left
     assert isinstance(log.run(DropStages(stages)), TooLarge)
+
+
+# --- message ids -------------------------------------------------------------------------------------------------
+
+
+def holes_of(log: CoreHarness, topic: str) -> list[tuple[int, int, int]]:
+    """(first, next, cause) of a short stream."""
+    stands = log.run(GetStream(topic, 0))
+    assert isinstance(stands, StreamDone)
+    key = (Table.HOLES, (stands.stream_id, 0))
+    log.rows.load(log.state, [key])
+    chunk = log.state.holes[key[1]]
+    flat = chunk.holes if chunk is not None else []
+    return [(flat[at], flat[at + 1], flat[at + 2]) for at in range(0, len(flat), 4)]
+
+
+def named(stage_id: int, topic: str, count: int, *ids: tuple[int, bytes, bytes]) -> PublishItem:
+    return PublishItem(stage_id, topic, 0, count, [(number, id_, content_digest(value)) for number, id_, value in ids])
+
+
+def test_fresh_ids_are_remembered_with_the_offsets_that_their_records_took(log: CoreHarness) -> None:
+    log.append("t", b"before")
+    item = named(stage(log, b"a", b"b", b"c"), "t", 3, (0, b"1", b"a"), (2, b"3", b"c"))
+    assert log.run(Publish([item], APP, 1, "q", 0)) == CommitConfirmed([2, 1, 4])
+    for id_, offset, value in ((b"1", 1, b"a"), (b"3", 3, b"c")):
+        found = log.run(GetReceipt("t", 0, id_))
+        assert isinstance(found, ReceiptFound)
+        assert (found.first, found.next, found.digest, found.gone) == (offset, offset + 1, content_digest(value), False)
+    again = log.run(Append("t", 0, codec.encode_values([b"c"], 1), 1, content_digest(b"c"), message_id=b"3"))
+    assert isinstance(again, Confirmed)
+    assert (again.first, again.duplicate) == (3, True), "the id is known to every other writer"
+
+
+def test_record_of_a_known_id_is_a_hole_from_the_start(log: CoreHarness) -> None:
+    log.run(Append("t", 0, codec.encode_values([b"a"], 1), 1, content_digest(b"a"), message_id=b"1"))
+    items = [
+        named(stage(log, b"a", b"b", b"b"), "t", 3, (0, b"1", b"a"), (1, b"2", b"b"), (2, b"2", b"b")),
+        named(stage(log, b"b", b"new"), "t", 2, (0, b"2", b"b"), (1, b"4", b"new")),
+    ]
+    assert log.run(Publish(items, APP, 1, "q", 0)) == CommitConfirmed([2, 1, 6])
+    assert holes_of(log, "t") == [(1, 2, Cause.DUPLICATE), (3, 5, Cause.DUPLICATE)]
+    first = log.run(GetReceipt("t", 0, b"1"))
+    assert isinstance(first, ReceiptFound)
+    assert first.first == 0, "the first outcome stays"
+
+
+def test_same_id_in_another_stream_is_another_id(log: CoreHarness) -> None:
+    items = [
+        named(stage(log, b"a"), "t", 1, (0, b"1", b"a")),
+        named(stage(log, b"z"), "u", 1, (0, b"1", b"z")),
+    ]
+    assert log.run(Publish(items, APP, 1, "q", 0)) == CommitConfirmed([2, 0, 1, 4, 0, 1])
+    assert holes_of(log, "t") == holes_of(log, "u") == []
+
+
+@pytest.mark.parametrize("where", ["in the log", "in the same publish"])
+def test_known_id_with_other_content_refuses_the_publish_whole(log: CoreHarness, where: str) -> None:
+    stored = log.run(Append("t", 0, codec.encode_values([b"a"], 1), 1, content_digest(b"a"), message_id=b"1"))
+    assert isinstance(stored, Confirmed)
+    id_ = b"1" if where == "in the log" else b"2"
+    items = [
+        named(stage(log, b"x", b"b"), "t", 2, (1, b"2", b"b")),
+        named(stage(log, b"other"), "t", 1, (0, id_, b"other")),
+    ]
+    expected = (0, content_digest(b"a")) if where == "in the log" else (2, content_digest(b"b"))
+    outcome = refused(log, Publish(items, APP, 1, "q", 0))
+    assert outcome == IdConflict(2, expected[0], expected[1], content_digest(b"other"))
+    assert isinstance(log.run(GetReceipt("t", 0, b"2")), NotFound)
+
+
+def test_replayed_publish_with_ids_is_a_no_op(log: CoreHarness) -> None:
+    command = Publish([named(stage(log, b"a"), "t", 1, (0, b"1", b"a"))], APP, 1, "q", 0)
+    assert log.run(command) == CommitConfirmed([2, 0, 1])
+    assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True)
+    assert log.last_entry is None
+
+
+def test_ids_of_one_publish_are_bounded(log: CoreHarness) -> None:
+    count = limits.PUBLISH_IDS_MAX + 1
+    item = PublishItem(1, "t", 0, count, [(number, b"%d" % number, bytes(16)) for number in range(count)])
+    outcome = refused(log, Publish([item], APP, 1, "q", 0))
+    assert outcome == TooLarge("message ids in one publish", limits.PUBLISH_IDS_MAX, count)
+
+
+def test_malformed_ids_refuse_the_publish(log: CoreHarness) -> None:
+    too_long = named(stage(log, b"a"), "t", 1, (0, b"x" * (limits.MESSAGE_ID_BYTES_MAX + 1), b"a"))
+    assert isinstance(refused(log, Publish([too_long], APP, 1, "q", 0)), TooLarge)
+    no_digest = PublishItem(stage(log, b"a"), "t", 0, 1, [(0, b"1", b"")])
+    assert isinstance(refused(log, Publish([no_digest], APP, 1, "q", 0)), BatchRefused)

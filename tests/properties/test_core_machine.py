@@ -348,6 +348,7 @@ class CoreMachine(RuleBasedStateMachine):
         accept=seldom,
         start=st.sampled_from([b"", b"s1", b"s2"]),
         end=st.sampled_from([b"", b"s1", b"s2"]),
+        names=st.lists(st.tuples(ids, values), max_size=3),
     )
     def publish(
         self,
@@ -359,6 +360,7 @@ class CoreMachine(RuleBasedStateMachine):
         accept: bool,
         start: bytes,
         end: bytes,
+        names: list[tuple[bytes, bytes]],
     ) -> None:
         items = []
         for pick, topic in picks:
@@ -366,7 +368,8 @@ class CoreMachine(RuleBasedStateMachine):
             stage = self.model.stages.get(stage_id, {"appends": []})
             count = sum(n for _, n, _ in stage["appends"]) + wrong
             name = stage.get("application", name)
-            items.append(c.PublishItem(stage_id, topic, 0, count))
+            staged = [(number, id_, content_digest(value)) for number, (id_, value) in enumerate(names[:count]) if id_]
+            items.append(c.PublishItem(stage_id, topic, 0, count, staged))
         published = self.model.applications.get(name, {"batches": []})["batches"]
         number = max(0, (published[-1][1] if published else -1) + batch)
         self.both(c.Publish(items, name, self.fence(name), query, number, start, end, accept))

@@ -99,13 +99,8 @@ def _appended(state: State, op: Appended, time_ns: int) -> None:
         producer = None if flags & RENEWS else state.producers[key]
         state.producers[key] = advance(producer, claim, op.epoch, first, next_, time_ns)
         state.touched[_PRODUCER].add(key)
-    ids = op.ids
-    if ids:
-        for at in range(0, len(ids), ID_BYTES):
-            number = int.from_bytes(ids[at + 32 : at + 36], "little")
-            count = int.from_bytes(ids[at + 36 : at + 40], "little")
-            value = message_id.pack(ids[at + 16 : at + 32], stream_id, first + number, time_ns, count)
-            state.ids[ids[at : at + 16]] = value
+    if op.ids:
+        _remember_ids(state, op.ids, stream_id, first, time_ns)
     if op.order_key:
         stream.order_key = op.order_key
     if flags:
@@ -115,6 +110,14 @@ def _appended(state: State, op: Appended, time_ns: int) -> None:
             _add_holes(state, stream, first, next_, Cause.CONTROL, -1)
         if flags & TRANSACTIONAL:
             _written_in_txn(state, stream, op.txn_id, first, next_)
+
+
+def _remember_ids(state: State, ids: bytes, stream_id: int, first: int, time_ns: int) -> None:
+    for at in range(0, len(ids), ID_BYTES):
+        number = int.from_bytes(ids[at + 32 : at + 36], "little")
+        count = int.from_bytes(ids[at + 36 : at + 40], "little")
+        value = message_id.pack(ids[at + 16 : at + 32], stream_id, first + number, time_ns, count)
+        state.ids[ids[at : at + 16]] = value
 
 
 def _written_in_txn(state: State, stream: Stream, txn_id: str, first: int, next_: int) -> None:
@@ -307,6 +310,8 @@ def _stage_published(state: State, op: StagePublished, time_ns: int) -> None:
     assert op.first == stream.tail
     stream.tail += op.count
     stream.time_ns = time_ns
+    if op.ids:
+        _remember_ids(state, op.ids, op.stream_id, op.first, time_ns)
     state.stages[op.stage_id] = None
     _touch(state, Table.STAGE, op.stage_id)
 

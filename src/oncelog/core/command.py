@@ -260,6 +260,8 @@ class PublishItem(msgspec.Struct, gc=False):
     partition: int
     count: int
     """What the owner believes the stage holds."""
+    ids: list[tuple[int, bytes, bytes]] = []
+    """(record number within the stage, message id, digest), in ascending order: those that count."""
 
 
 class Publish(msgspec.Struct, gc=False):

@@ -228,6 +228,8 @@ class StagePublished(msgspec.Struct, gc=False, array_like=True):
     stream_id: int
     first: int
     count: int
+    ids: bytes = b""
+    """As `Appended.ids`; record numbers count from the stage's first."""
 
 
 class ApplicationSet(msgspec.Struct, gc=False, array_like=True):

@@ -254,7 +254,11 @@ def _publish(command: c.Publish) -> Refusal | None:
     refusal = refusal or _stages(item.stage_id for item in command.stages) or _moves(command.cursors)
     if refusal is not None:
         return refusal
-    size = len(command.stages) * limits.PUBLISHED_STAGE_BYTES + len(command.source_end)
+    ids = sum(len(item.ids) for item in command.stages)
+    if ids > limits.PUBLISH_IDS_MAX:
+        return TooLarge("message ids in one publish", limits.PUBLISH_IDS_MAX, ids)
+    size = len(command.stages) * limits.PUBLISHED_STAGE_BYTES + ids * limits.PUBLISHED_ID_BYTES
+    size += len(command.source_end)
     return entry_refused("publish", size + moves_bytes(command.cursors))
 
 

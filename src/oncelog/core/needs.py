@@ -141,9 +141,18 @@ def _stages(wanted: Wanted, command: c.DropStages | c.ExpireStages) -> None:
 
 def _publish(wanted: Wanted, command: c.Publish) -> None:
     wanted.row(Table.APPLICATION, command.application)
+    added: dict[int, int] = {}
     for item in command.stages:
-        wanted.stream(item.topic, item.partition)
+        stream = wanted.stream(item.topic, item.partition)
         wanted.row(Table.STAGE, item.stage_id)
+        if stream is not None:
+            first = stream.tail + added.get(stream.stream_id, 0)
+            added[stream.stream_id] = added.get(stream.stream_id, 0) + item.count
+            if item.ids:
+                # Each may turn out to be known, and its record a hole from the start.
+                wanted.chunks(stream, first, first + item.count)
+            for _, id_, _ in item.ids:
+                wanted.found_id(stream, id_)
     wanted.moves(command.cursors)
 
 
@@ -290,6 +299,13 @@ def ids(state: State, command: c.Command) -> list[bytes]:
             return []
         records = command.records  # type: ignore[union-attr]
         return [message_id.id_hash(stream, record.message_id) for record in records if record.message_id]
+    if kind is c.Publish:
+        return [
+            message_id.id_hash(stream, id_)
+            for item in command.stages  # type: ignore[union-attr]
+            if item.ids and (stream := _stream_of(state, item.topic, item.partition)) is not None
+            for _, id_, _ in item.ids
+        ]
     if kind is c.Commit:
         named = [(a.topic, a.partition, a.message_id) for a in command.appends]  # type: ignore[union-attr]
         conditions = command.conditions  # type: ignore[union-attr]

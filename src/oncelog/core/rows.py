@@ -43,6 +43,7 @@ class Cause(IntEnum):
     CONTROL = 0  # a txn marker
     ABORTED = 1  # written by a txn that was aborted
     DELETED = 2  # deleted by a client
+    DUPLICATE = 3  # published under a message id that was known
 
 
 class TopicConfig(msgspec.Struct, gc=False, array_like=True, omit_defaults=False):

@@ -47,6 +47,7 @@ from oncelog.core.outcome import (
     TopicMissing,
 )
 from oncelog.core.rows import Application, Stage
+from oncelog.core.staged_ids import StagedIds
 from oncelog.core.state import State
 
 Decision = tuple[Entry | None, Outcome]
@@ -182,6 +183,7 @@ def _published(
 ) -> tuple[list[Operation], list[int], dict[int, int], Refusal | None]:
     operations: list[Operation] = []
     added: dict[int, int] = {}
+    staged_ids = StagedIds(state, now_ns)
     shard = -1
     used: set[int] = set()
     for item in command.stages:
@@ -200,14 +202,17 @@ def _published(
         if stage.count != item.count:
             return [], [], {}, StageCountMismatch(stage.stage_id, item.count, stage.count)
         if is_json(stream.config.content_type) and not is_json(stage.content_type):
-            refusal = ContentTypeMismatch(stream.config.content_type, stage.content_type)
-            return [], [], {}, refusal
+            return [], [], {}, ContentTypeMismatch(stream.config.content_type, stage.content_type)
         if not stage.count:
             operations.append(StageDropped(stage.stage_id))
             continue
         first = stream.tail + added.get(stream.stream_id, 0)
         added[stream.stream_id] = added.get(stream.stream_id, 0) + stage.count
-        operations.append(StagePublished(stage.stage_id, stream.stream_id, first, stage.count))
+        ids, refusal = staged_ids.take(stream, item, first)
+        if refusal is not None:
+            return [], [], {}, refusal
+        operations.append(StagePublished(stage.stage_id, stream.stream_id, first, stage.count, ids))
+    operations += staged_ids.operations()
     # The stages of one stream lie end to end, so its outcome is one range however many tasks wrote it.
     outcome: list[int] = []
     for stream_id, count in added.items():

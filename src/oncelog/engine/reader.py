@@ -19,6 +19,7 @@ from oncelog.storage.index.places import LINK, Place, Places
 from oncelog.storage.journal import Journal
 
 _PLACES_PER_LOOKUP = 256
+_HIDDEN = (Cause.DELETED, Cause.DUPLICATE)
 
 
 class ReadPart(msgspec.Struct, gc=False):
@@ -95,13 +96,13 @@ class Reader:
 
     def _dead(self, stream: StreamView, first: int, next_: int, *, uncommitted: bool) -> tuple[tuple[int, int], ...]:
         """Holes inside a batch as ranges of offset deltas, neighbours joined. A reader of uncommitted data is shown
-        markers and aborted records; deleted ones are hidden from everybody."""
+        markers and aborted records; deleted ones and duplicates are hidden from everybody."""
         dead: list[tuple[int, int]] = []
         if first < stream.floor:
             # Trimmed in the middle of a batch: what is below the floor is gone, also from those who read whole batches.
             dead.append((0, min(stream.floor, next_) - first))
         for hole_first, hole_next, cause, _ in self._view.holes_between(stream, first, next_):
-            if uncommitted and cause != Cause.DELETED:
+            if uncommitted and cause not in _HIDDEN:
                 continue
             begin, end = max(hole_first, first, stream.floor) - first, min(hole_next, next_) - first
             if begin >= end:

@@ -79,7 +79,7 @@ class EntryCheck:
                     raise Corruption(f"stage {op.stage_id} is appended to at {op.first}, it is not there or elsewhere")
                 self._batch(op.batch, op.count, dense=True)
             case StagePublished():
-                self._published(state, op)
+                self._published(state, op, time_ns)
             case Moved():
                 self._moved(state, op)
             case Claimed():
@@ -97,7 +97,7 @@ class EntryCheck:
         if op.claim is not None:
             _claim_once(state, op.stream_id, op.claim, bool(op.flags & RENEWS), time_ns)
         if op.ids:
-            self._ids_once(state, stream, op, time_ns)
+            self._ids_once(state, stream, op.first, op.ids, time_ns)
         self._batch(op.batch, op.count, dense=True)
 
     def _advance(self, state: State, stream_id: int, first: int, count: int) -> None:
@@ -107,7 +107,9 @@ class EntryCheck:
             raise Corruption(f"stream {stream_id} is appended to at {first} with {count} records, its tail is {tail}")
         self._tails[stream_id] = first + count
 
-    def _published(self, state: State, op: StagePublished) -> None:
+    def _published(self, state: State, op: StagePublished, time_ns: int) -> None:
+        if op.ids:
+            self._ids_once(state, self._stream(state, op.stream_id), op.first, op.ids, time_ns)
         self._advance(state, op.stream_id, op.first, op.count)
         stage = state.stages[op.stage_id] if op.stage_id in state.stages else self._index.get(Table.STAGE, op.stage_id)
         if stage is None or stage.count != op.count:  # type: ignore[union-attr]
@@ -130,16 +132,16 @@ class EntryCheck:
             raise Corruption(f"a batch of {header.last_offset_delta + 1} offsets is recorded as {count}")
         return header
 
-    def _ids_once(self, state: State, stream: Stream, op: Appended, time_ns: int) -> None:
+    def _ids_once(self, state: State, stream: Stream, first: int, ids: bytes, time_ns: int) -> None:
         """A message id has one effect for as long as it is remembered."""
-        hashes = [op.ids[at : at + 16] for at in range(0, len(op.ids), ID_BYTES)]
+        hashes = [ids[at : at + 16] for at in range(0, len(ids), ID_BYTES)]
         known = self._index.find_ids(hashes)
         for index, id_hash in enumerate(hashes):
             at = index * ID_BYTES
-            offset = op.first + int.from_bytes(op.ids[at + 32 : at + 36], "little")
+            offset = first + int.from_bytes(ids[at + 32 : at + 36], "little")
             if id_hash in self._ids:
                 raise Corruption(f"one entry uses a message id twice, at {self._ids[id_hash]} and {offset}")
-            self._ids[id_hash] = (op.stream_id, offset)
+            self._ids[id_hash] = (stream.stream_id, offset)
             value = state.ids.get(id_hash, known.get(id_hash))
             if value is None:
                 continue
@@ -148,7 +150,7 @@ class EntryCheck:
             if message_id.is_remembered(value, stream, stored, time_ns):
                 raise Corruption(
                     f"a message id of offset {stored_offset} of stream {stored_id} was written again at offset "
-                    f"{offset} of stream {op.stream_id}"
+                    f"{offset} of stream {stream.stream_id}"
                 )
 
     # --- rows ------------------------------------------------------------------------------------------------------

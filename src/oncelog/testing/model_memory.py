@@ -9,7 +9,7 @@ from oncelog.core import outcome as o
 from oncelog.core.producer import ProducerClaim, SequenceMode
 
 FOREVER = -1
-HOLES = ("aborted", "deleted", "control")
+HOLES = ("aborted", "deleted", "control", "duplicate")
 MS = 1_000_000
 WEEK_MS = 7 * 24 * 3600 * 1000
 

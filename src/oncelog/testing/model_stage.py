@@ -98,15 +98,28 @@ class StageModel(TxnModel):
             assert stream is not None
             if item.count:
                 first, next_ = self.add_records(stream, item.count, "")
+                self.take_ids(stream, first, item)
                 ranges.setdefault(stream["id"], [first, next_])[1] = next_
         outcome = [number for stream_id, place in ranges.items() for number in (stream_id, *place)]
         row["batches"].append((command.query, command.batch, command.source_end, outcome))
         row["used"] = self.now
         return o.CommitConfirmed(list(outcome))
 
+    def take_ids(self, stream: Thing, first: int, item: c.PublishItem) -> None:
+        """A known id hides the record that came with it; a fresh one is taken."""
+        for number, message_id, digest in item.ids:
+            known = self.known_id(stream, message_id)
+            if known is None:
+                self.remember_id(stream, message_id, digest, first + number, 1)
+            else:
+                stream["records"][first + number]["status"] = "duplicate"
+                self.use_id(stream, known)
+
     def publish_refused(self, command: c.Publish) -> o.Refusal | None:
         """The first thing that is wrong with any stage."""
         used: list[int] = []
+        taken: dict[object, tuple[int, int, bytes]] = {}
+        tails: dict[int, int] = {}
         for item in command.stages:
             stream = self.stream(item.topic, item.partition)
             if stream is None:
@@ -120,6 +133,16 @@ class StageModel(TxnModel):
             count = sum(n for _, n, _ in stage["appends"])
             if count != item.count:
                 return o.StageCountMismatch(item.stage_id, item.count, count)
+            first = tails.get(stream["id"], len(stream["records"]))
+            tails[stream["id"]] = first + count
+            for number, message_id, digest in item.ids if count else ():
+                known = self.known_id(stream, message_id)
+                place = (stream["id"], first + number, digest)
+                if known is not None:
+                    place = (known["stream"], known["first"], known["digest"])
+                place = taken.setdefault(self.id_key(stream, message_id), place)
+                if place[2] != digest:
+                    return o.IdConflict(*place, digest)
         return None
 
     def get_application(self, command: c.GetApplication) -> o.Outcome:
