@@ -111,7 +111,7 @@ class Watch:
         except PySparkException as error:
             if self.failure is not None:
                 raise self.failure from None
-            raise PipelineFailed(_reason(error)) from error
+            raise PipelineFailed(reason_of(error)) from error
         finally:
             query.stop()
         self._look(query)
@@ -188,7 +188,7 @@ def _offsets(told: object) -> dict[str, dict[str, int]] | None:
     return told if isinstance(told, dict) else None
 
 
-def _reason(error: PySparkException) -> str:
+def reason_of(error: PySparkException) -> str:
     """The part of a failure that a person can act on."""
     text = str(error).split("JVM stacktrace", 1)[0]
     # The exception that a Python source or sink raised stands at the end of the worker's traceback.

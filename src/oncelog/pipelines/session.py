@@ -24,12 +24,16 @@ _SETTINGS: Final = {
 }
 
 
-def session(master: str = "local[*]", app_name: str = "oncelog", **conf: str) -> Any:
+def session(master: str = "local[*]", app_name: str = "oncelog", *, log_level: str = "ERROR", **conf: str) -> Any:
     """A session on `master`. `conf` are settings of Spark, with dots or with two underscores for each dot.
+    `log_level` OFF leaves it to the pipelines to say what went wrong.
 
     If a session is running in this process, it is that one, as Spark has it.
     """
     java.prepare()
+    if master.startswith("local"):
+        # Else the launcher warns about a machine whose name leads to itself.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     settings = dict(_SETTINGS)
@@ -44,7 +48,7 @@ def session(master: str = "local[*]", app_name: str = "oncelog", **conf: str) ->
     for name, value in settings.items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()
-    made.sparkContext.setLogLevel("ERROR")
+    made.sparkContext.setLogLevel(log_level)
     return made
 
 
