@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from oncelog.client import Conflict, Fenced, NotFound, PublishStage, Refused
+from oncelog.client import Conflict, Fenced, NotFound, PublishStage, Refused, TooLarge
 from oncelog.spark.driver_notes import Grant
 from oncelog.spark.link import Link
 from oncelog.spark.options import WriteOptions
@@ -42,7 +42,7 @@ def publish(
 ) -> bool:
     """Makes the stages visible at one instant; False if the batch was published before and these were not needed."""
     parts = [part for message in staged for part in message.parts]
-    stages = [PublishStage(part.stage_id, part.topic, part.row_count, part.partition) for part in parts]
+    stages = [PublishStage(part.stage_id, part.topic, part.row_count, part.partition, part.named) for part in parts]
     with Link(options.url, options.request_timeout_ms) as link:
         try:
             result = link.publish(
@@ -57,7 +57,7 @@ def publish(
             )
         except Fenced as error:
             raise fenced(grant.application, error) from error
-        except (Conflict, NotFound) as error:
+        except (Conflict, NotFound, TooLarge) as error:
             raise PublishRefused(_advice(grant.application, query, batch, error)) from error
     if result.duplicate:
         drop_stages(options.url, [part.stage_id for part in parts])
@@ -66,12 +66,15 @@ def publish(
 
 def _advice(application: str, query: str, batch: int, error: Refused) -> str:
     refused = f"batch {batch} of query {query} was refused for application {application!r}, nothing of it is visible: "
+    if isinstance(error, TooLarge) and "message ids" in str(error):
+        return f"{refused}{error}. Take smaller batches (maxOffsetsPerTrigger), or delivery=direct"
     if error.code != "application_batch_refused":
         return f"{refused}{error}"
     return (
-        f"{refused}{error}. If the checkpoint was lost, start with an empty one and read from "
-        f"startingOffsets=group:{application}, which goes on where the server's copy ends; or set acceptNewQuery=true "
-        "to begin a new history knowingly, for this start only"
+        f"{refused}{error}. After a lost checkpoint, or a full refresh of a declarative pipeline, two ways lead on: "
+        f"read from startingOffsets=group:{application}, which begins where the server's copy ends and writes nothing "
+        "twice; or set acceptNewQuery=true, for this start only, which begins a new history knowingly and may write "
+        "again what is there"
     )
 
 
