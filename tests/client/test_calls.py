@@ -324,7 +324,7 @@ PATHS: list[tuple[Call, str, object, object]] = [
             "fence": 2,
             "query": "q",
             "batch": 5,
-            "stages": [{"stage_id": 3, "topic": "a", "count": 2, "partition": 0}],
+            "stages": [{"stage_id": 3, "topic": "a", "count": 2, "partition": 0, "message_ids": False}],
             "source_start": "",
             "source_end": "AAE=",
             "accept_new_query": False,

@@ -113,6 +113,8 @@ CLASSES: dict[type[outcome.Refusal], type[e.Refused]] = {
     outcome.Damaged: e.Damaged,
     outcome.Stopping: e.Overloaded,
     outcome.OffsetAhead: e.Malformed,
+    outcome.EntryAhead: e.Malformed,
+    outcome.NotACut: e.Conflict,
     outcome.OffsetGone: e.OffsetGone,
     outcome.CursorPinned: e.Conflict,
     outcome.StageMissing: e.NotFound,

@@ -334,7 +334,7 @@ def holes_of(log: CoreHarness, topic: str) -> list[tuple[int, int, int]]:
 
 
 def named(stage_id: int, topic: str, count: int, *ids: tuple[int, bytes, bytes]) -> PublishItem:
-    return PublishItem(stage_id, topic, 0, count, [(number, id_, content_digest(value)) for number, id_, value in ids])
+    return PublishItem(stage_id, topic, 0, count, True, [(number, id_, content_digest(value)) for number, id_, value in ids])
 
 
 def test_fresh_ids_are_remembered_with_the_offsets_that_their_records_took(log: CoreHarness) -> None:
@@ -396,7 +396,7 @@ def test_replayed_publish_with_ids_is_a_no_op(log: CoreHarness) -> None:
 
 def test_ids_of_one_publish_are_bounded(log: CoreHarness) -> None:
     count = limits.PUBLISH_IDS_MAX + 1
-    item = PublishItem(1, "t", 0, count, [(number, b"%d" % number, bytes(16)) for number in range(count)])
+    item = PublishItem(1, "t", 0, count, True, [(number, b"%d" % number, bytes(16)) for number in range(count)])
     outcome = refused(log, Publish([item], APP, 1, "q", 0))
     assert outcome == TooLarge("message ids in one publish", limits.PUBLISH_IDS_MAX, count)
 
@@ -404,5 +404,5 @@ def test_ids_of_one_publish_are_bounded(log: CoreHarness) -> None:
 def test_malformed_ids_refuse_the_publish(log: CoreHarness) -> None:
     too_long = named(stage(log, b"a"), "t", 1, (0, b"x" * (limits.MESSAGE_ID_BYTES_MAX + 1), b"a"))
     assert isinstance(refused(log, Publish([too_long], APP, 1, "q", 0)), TooLarge)
-    no_digest = PublishItem(stage(log, b"a"), "t", 0, 1, [(0, b"1", b"")])
+    no_digest = PublishItem(stage(log, b"a"), "t", 0, 1, True, [(0, b"1", b"")])
     assert isinstance(refused(log, Publish([no_digest], APP, 1, "q", 0)), BatchRefused)

@@ -369,7 +369,7 @@ class CoreMachine(RuleBasedStateMachine):
             count = sum(n for _, n, _ in stage["appends"]) + wrong
             name = stage.get("application", name)
             staged = [(number, id_, content_digest(value)) for number, (id_, value) in enumerate(names[:count]) if id_]
-            items.append(c.PublishItem(stage_id, topic, 0, count, staged))
+            items.append(c.PublishItem(stage_id, topic, 0, count, True, staged))
         published = self.model.applications.get(name, {"batches": []})["batches"]
         number = max(0, (published[-1][1] if published else -1) + batch)
         self.both(c.Publish(items, name, self.fence(name), query, number, start, end, accept))

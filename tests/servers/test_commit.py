@@ -349,3 +349,28 @@ def test_stage_for_a_stream_of_json_says_so(shared: Running, topic: str) -> None
     assert publish(silent).code == "content_type_mismatch"
     assert publish(told).status == 200
     assert shared.ask("GET", f"/v1/stream/{topic}").body == b"[1]"
+
+
+def test_published_records_with_known_ids_are_left_out(shared: Running, topic: str) -> None:
+    shared.ask("PUT", f"/v1/stream/{topic}", b"", {"Content-Type": "application/octet-stream"})
+    name = f"app-{topic}"
+    shared.ask("POST", f"/v1/applications/{name}")
+
+    def publish(number: int, *named: tuple[bytes, bytes]) -> Answer:
+        stage_id = asked(shared, "/v1/stages", application=name, fence=1).json["stage_id"]
+        records = [(at, TIME_MS, None, value, (("oncelog.message-id", id_),)) for at, (id_, value) in enumerate(named)]
+        target = f"/v1/stages/{stage_id}?at=0"
+        assert (
+            shared.ask("POST", target, codec.encode(records), {"Content-Type": "application/octet-stream"}).status
+            == 200
+        )
+        stage = {"stage_id": stage_id, "topic": topic, "count": len(named), "message_ids": True}
+        return asked(shared, "/v1/publish", application=name, fence=1, query="q", batch=number, stages=[stage])
+
+    assert publish(0, (b"1", b"a"), (b"2", b"b"), (b"1", b"a")).status == 200
+    assert publish(1, (b"2", b"b"), (b"3", b"c")).status == 200
+    assert shared.ask("GET", f"/v1/stream/{topic}").body == b"abc"
+    assert shared.ask("GET", f"/v1/receipts/{topic}/3").json["first"] == 4
+    refused = publish(2, (b"4", b"d"), (b"3", b"other"))
+    assert (refused.status, refused.json["code"]) == (409, "id_conflict")
+    assert shared.ask("GET", f"/v1/stream/{topic}").body == b"abc"

@@ -7,7 +7,20 @@ from typing import Any
 import pytest
 
 from oncelog.client import Client
-from tests.spark.flowing import contents, copied, each_once, failure, filled, made, name, read, reading, write, writing
+from tests.spark.flowing import (
+    BINARY,
+    contents,
+    copied,
+    each_once,
+    failure,
+    filled,
+    made,
+    name,
+    read,
+    reading,
+    write,
+    writing,
+)
 from tests.spark.serving import Server, proxied
 
 
@@ -94,7 +107,7 @@ def test_empty_write_and_failed_write_leave_nothing(spark: Any, server: Server) 
     ("columns", "options", "why"),
     [
         (("id as price",), {}, "a sink takes"),
-        (("cast(id as string) as message_id",), {}, "delivery=direct"),
+        (("cast(null as string) as message_id",), {}, "no message_id"),
         ((), {"delivery": "direct"}, "message_id"),
         ((), {"delivery": "soon"}, "delivery"),
         ((), {"partition": "7"}, "names partition 7"),
@@ -141,6 +154,42 @@ def test_older_writer_of_a_series_is_fenced_by_a_newer_one(spark: Any, server: S
     assert contents(server.url, topic) == {}
     write(numbers(spark, 100), server.url, topic, txnAppId=application, txnVersion=0)
     assert each_once(server.url, topic, 100)
+
+
+# --- message ids ----------------------------------------------------------------------------------------------------
+
+
+def test_staged_write_leaves_out_what_is_there_by_its_id(spark: Any, server: Server) -> None:
+    """Written by another face, by an earlier write, and twice in one write by several tasks."""
+    topic = made(server.url, name("out"), partitions=3)
+    ids = "concat('id-', id) as message_id"
+    write(numbers(spark, 500, ids), server.url, topic)
+    rows = numbers(spark, 1000, ids).repartition(3)
+    write(rows.union(rows.limit(50)), server.url, topic)
+    assert each_once(server.url, topic, 1000)
+    with Client(server.url) as client:
+        receipts = [client.receipt(topic, "id-7", partition=partition) for partition in range(3)]
+        (receipt,) = [receipt for receipt in receipts if receipt is not None]
+        again = client.stream(topic, BINARY).append(b"7", message_id="id-7", partition=receipts.index(receipt))
+    assert (again.duplicate, again.offset) == (True, receipt.first)
+    kept = read(spark, server.url, topic, includeHeaders="true").where("headers[0].key = 'oncelog.message-id'")
+    assert kept.count() == 1000, "the id stays with the record"
+
+
+def test_staged_write_of_other_content_under_a_known_id_is_refused_whole(spark: Any, server: Server) -> None:
+    topic = made(server.url, name("out"))
+    write(numbers(spark, 10, "cast(id as string) as message_id"), server.url, topic)
+    other = spark.range(5, 15).selectExpr("'7777' as value", "cast(id as string) as message_id")
+    with pytest.raises(Exception, match="id_conflict"):
+        write(other, server.url, topic)
+    assert each_once(server.url, topic, 10)
+
+
+def test_more_ids_than_a_publish_takes_are_refused_with_a_way_out(spark: Any, server: Server) -> None:
+    topic = made(server.url, name("out"))
+    with pytest.raises(Exception, match="maxOffsetsPerTrigger"):
+        write(numbers(spark, 20_001, "cast(id as string) as message_id"), server.url, topic)
+    assert contents(server.url, topic) == {}
 
 
 # --- delivery=direct ------------------------------------------------------------------------------------------------
@@ -225,15 +274,11 @@ def test_stream_that_cannot_be_exact_is_refused(spark: Any, server: Server, tmp_
     assert contents(server.url, sink) == {}
 
 
-def test_complete_mode_and_message_ids_are_refused_in_a_stream(spark: Any, server: Server, tmp_path: Path) -> None:
+def test_complete_mode_is_refused(spark: Any, server: Server, tmp_path: Path) -> None:
     source, sink = filled(server.url, name("in"), 0, 100), made(server.url, name("out"))
-    rows = reading(spark, server.url, source)
-    counts = rows.groupBy("key").count().selectExpr("cast(count as string) as value")
+    counts = reading(spark, server.url, source).groupBy("key").count().selectExpr("cast(count as string) as value")
     with pytest.raises(Exception, match="only appended to"):
         writing(counts, server.url, sink, tmp_path / "c", "app").outputMode("complete").start().awaitTermination()
-    ids = rows.selectExpr("value", "cast(offset as string) as message_id")
-    with pytest.raises(Exception, match="delivery=direct"):
-        writing(ids, server.url, sink, tmp_path / "d", "app").start().awaitTermination()
     assert contents(server.url, sink) == {}
 
 

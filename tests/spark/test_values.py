@@ -10,7 +10,9 @@ import pytest
 from aiokafka.partitioner import murmur2 as kafka_murmur2
 
 from oncelog.client.models import Cut, StreamInfo
+from oncelog.client.wire import MESSAGE_ID_HEADER
 from oncelog.core import batch as codec
+from oncelog.core import message_id
 from oncelog.spark import checkpoint, planning, source_end
 from oncelog.spark.encoding import Queues, Target, check_schema, encoded
 from oncelog.spark.options import OptionError, Place, Subscription, read_options, write_options
@@ -82,14 +84,18 @@ def test_write_option_that_cannot_be_met_is_named(options: Mapping[str, str], wh
         ([("key", "binary")], "no column 'value'"),
         ([("value", "int")], "cast it"),
         ([("value", "string"), ("price", "int")], "a sink takes"),
-        ([("value", "string"), ("message_id", "string")], "delivery=direct"),
+        ([("value", "string"), ("message_id", "int")], "cast it"),
     ],
 )
 def test_rows_that_cannot_be_written_are_named(fields: list[tuple[str, str]], why: str) -> None:
     with pytest.raises(OptionError, match=why):
-        check_schema(fields, topic_given=True, ids_taken=False)
+        check_schema(fields, topic_given=True)
     with pytest.raises(OptionError, match="topic"):
-        check_schema([("value", "string")], topic_given=False, ids_taken=False)
+        check_schema([("value", "string")], topic_given=False)
+
+
+def test_id_travels_under_the_name_that_the_server_looks_for() -> None:
+    assert MESSAGE_ID_HEADER == message_id.HEADER
 
 
 # --- plans --------------------------------------------------------------------------------------------------------

@@ -271,6 +271,8 @@ class PublishStage(Struct, frozen=True):
     topic: str
     count: int
     partition: int = 0
+    message_ids: bool = False
+    """Records carry ids in the header `oncelog.message-id`: those that are known are left out."""
 
 
 def record_members(record: object) -> dict[str, object]:

@@ -260,8 +260,10 @@ class PublishItem(msgspec.Struct, gc=False):
     partition: int
     count: int
     """What the owner believes the stage holds."""
+    named: bool = False
+    """Its records carry message ids: they are read from the stage before this is decided."""
     ids: list[tuple[int, bytes, bytes]] = []
-    """(record number within the stage, message id, digest), in ascending order: those that count."""
+    """(record number within the stage, message id, digest), ascending: what was read."""
 
 
 class Publish(msgspec.Struct, gc=False):

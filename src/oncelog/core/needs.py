@@ -141,6 +141,7 @@ def _stages(wanted: Wanted, command: c.DropStages | c.ExpireStages) -> None:
 
 def _publish(wanted: Wanted, command: c.Publish) -> None:
     wanted.row(Table.APPLICATION, command.application)
+    named: list[tuple[Stream, c.PublishItem]] = []
     added: dict[int, int] = {}
     for item in command.stages:
         stream = wanted.stream(item.topic, item.partition)
@@ -151,9 +152,13 @@ def _publish(wanted: Wanted, command: c.Publish) -> None:
             if item.ids:
                 # Each may turn out to be known, and its record a hole from the start.
                 wanted.chunks(stream, first, first + item.count)
-            for _, id_, _ in item.ids:
-                wanted.found_id(stream, id_)
+                named.append((stream, item))
     wanted.moves(command.cursors)
+    if wanted.missing:
+        return  # there are thousands of ids: looked at when all else is there
+    for stream, item in named:
+        for _, id_, _ in item.ids:
+            wanted.found_id(stream, id_)
 
 
 def _move_cursors(wanted: Wanted, command: c.MoveCursors) -> None:

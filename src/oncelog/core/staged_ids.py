@@ -6,6 +6,9 @@ publish, keeps its offset and is a hole from the start; other content under a kn
 Offsets stay dense and the stage is still taken whole, by reference.
 """
 
+from collections.abc import Iterator
+
+from oncelog.core import batch as codec
 from oncelog.core import message_id
 from oncelog.core.append import duplicate_of_id, id_refused, packed_id
 from oncelog.core.command import PublishItem
@@ -15,6 +18,16 @@ from oncelog.core.memory import known_id, use_counts
 from oncelog.core.outcome import IdConflict, Refusal
 from oncelog.core.rows import Cause, Stream
 from oncelog.core.state import State
+
+
+def ids_in(first: int, batch: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """(number, message id, digest) of the records that name one, in a batch that begins at `first` of its stage."""
+    deltas, _, _, values, headers = codec.decode_columns(batch)
+    for delta, value, pairs in zip(deltas, values, headers, strict=True):
+        for name, content in pairs:
+            if name == message_id.HEADER and content:
+                yield first + delta, content, message_id.content_digest(value or b"")
+                break
 
 
 class StagedIds:

@@ -17,11 +17,12 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from oncelog import limits
-from oncelog.core.command import Command
+from oncelog.core.command import Command, Publish, PublishItem
 from oncelog.core.memory import living
-from oncelog.core.outcome import Damaged, Outcome, Refusal, TopicMissing
+from oncelog.core.outcome import Damaged, Outcome, Refusal, Stopping, TooLarge, TopicMissing
 from oncelog.core.producer import Producer
-from oncelog.core.rows import Cursor, Stream, Table, Topic
+from oncelog.core.rows import Cursor, Stage, Stream, Table, Topic
+from oncelog.core.staged_ids import ids_in
 from oncelog.engine.clock import SteadyClock
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
 from oncelog.engine.cut import Cut, take_cut
@@ -32,7 +33,7 @@ from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.listing import ListedCursor, Page, list_cursors, list_producers, list_topics
 from oncelog.engine.provenance import WrittenBy, written_by
-from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
+from oncelog.engine.reader import ReadBatch, Reader, ReadPart, ReadPlan
 from oncelog.engine.seek import Stood, at_entry, at_time
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
@@ -138,6 +139,55 @@ class Engine:
         if not self._flush_scheduled and self.commits.wants_write:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
+
+    def publish(self, command: Publish, reply: Reply) -> None:
+        """As `submit`. The ids that staged records carry are read first, on the reader's thread, once the stages are
+        durable: they belong to the command, and `decide` reads no disk."""
+        named = sum(item.count for item in command.stages if item.named)
+        if named > limits.PUBLISH_IDS_MAX:
+            reply(TooLarge("records with message ids in one publish", limits.PUBLISH_IDS_MAX, named))
+            return
+
+        def read() -> None:
+            try:
+                plans = [self._stage_plan(item) for item in command.stages]
+            except Corruption as error:
+                reply(_damaged(error))
+                return
+            self._cold.submit(fetched, plans).add_done_callback(found)
+
+        def fetched(plans: list[list[ReadPart]]) -> list[PublishItem]:
+            items = []
+            for item, parts in zip(command.stages, plans, strict=True):
+                batches = self._reader.fetch_parts(parts)
+                ids = [id_ for batch in batches for id_ in ids_in(batch.base_offset, batch.batch)]
+                items.append(msgspec.structs.replace(item, ids=ids))
+            return items
+
+        def found(future: "Future[list[PublishItem]]") -> None:
+            with self._guard:
+                try:
+                    whole = msgspec.structs.replace(command, stages=future.result())
+                except Corruption as error:
+                    self._loop.call_soon_threadsafe(reply, _damaged(error))
+                else:
+                    self._loop.call_soon_threadsafe(decided, whole)
+
+        def decided(whole: Publish) -> None:
+            if self._stopping:
+                reply(Stopping())
+            else:
+                self.submit(whole, reply)
+
+        self.commits.gate(read)
+
+    def _stage_plan(self, item: PublishItem) -> list[ReadPart]:
+        """Nothing if there is nothing to look for, or if the publish will be refused or is a replay: `decide` says."""
+        state = self.commits.state
+        stage = state.stages.get(item.stage_id) or self._index.get(Table.STAGE, item.stage_id)
+        if not item.named or not isinstance(stage, Stage) or stage.count != item.count:
+            return []
+        return self._reader.plan_stage(item.stage_id, item.count)
 
     async def execute(self, command: Command) -> Outcome:
         """As `submit`, for callers that wait for one answer."""

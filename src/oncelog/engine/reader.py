@@ -137,6 +137,13 @@ class Reader:
             return None
         return next((place for _, place in self._batches(stream_id, offset, offset + 1)), None)
 
+    def plan_stage(self, stage_id: int, count: int) -> list[ReadPart]:
+        """All batches of a stage. It must hold `count` records."""
+        return [
+            ReadPart(first, place.group, place.at, place.length, place.count, ())
+            for first, place in self._batches(stage_id, 0, count)
+        ]
+
     def row_of(self, stream_id: int, offset: int) -> Place:
         """The stream's own row that holds an offset between floor and tail: of a published stage, the link."""
         packed = self._places.rows_from(stream_id, offset, 1) or self._index.places_from(stream_id, offset, 1)
@@ -154,7 +161,11 @@ class Reader:
 
     def fetch(self, plan: ReadPlan) -> list[ReadBatch]:
         """Carry out a plan. May run on another thread; touches only the journal's files."""
-        return [ReadBatch(part.base_offset, batch) for part, batch in self._fetched(plan.parts) if batch is not None]
+        return self.fetch_parts(plan.parts)
+
+    def fetch_parts(self, parts: list[ReadPart]) -> list[ReadBatch]:
+        """As `fetch`."""
+        return [ReadBatch(part.base_offset, batch) for part, batch in self._fetched(parts) if batch is not None]
 
     def _fetched(self, parts: list[ReadPart]) -> Iterator[tuple[ReadPart, bytes | None]]:
         read = self._journal.read_many([(part.group, part.at, part.length) for part in parts])

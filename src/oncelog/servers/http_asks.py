@@ -1,4 +1,4 @@
-"""Questions that the engine answers without a command: cuts, listings, receipts, health, metrics."""
+"""What takes more than one command, or none: cuts, listings, receipts, publishes by id, health, metrics."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -55,6 +55,8 @@ class Asks:
                 self._cursors(action, answer)
             case actions.Receipt():
                 self._receipt(action, answer)
+            case actions.PublishNamed():
+                self._publish(action, answer)
             case _:
                 raise AssertionError(f"not a question: {action}")
 
@@ -150,6 +152,13 @@ class Asks:
             answer(admin.listed("cursors", rows, None if next_ is None else f"{next_[0]}/{next_[1]}"))
 
         self._engine.list_cursors(action.prefix, action.after, action.limit, told)
+
+    def _publish(self, action: actions.PublishNamed, answer: Answer) -> None:
+        def told(outcome: Outcome) -> None:
+            self._counts.other(outcome)
+            answer(action.render(outcome))
+
+        self._engine.publish(action.command, told)
 
     def _receipt(self, action: actions.Receipt, answer: Answer) -> None:
         engine = self._engine

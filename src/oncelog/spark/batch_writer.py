@@ -34,7 +34,7 @@ def batch_writer(options: WriteOptions, schema: StructType, *, overwrite: bool) 
         raise OptionError("mode('overwrite'): a log is only appended to; use mode('append')")
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     is_direct = options.delivery == "direct"
-    check_schema(fields, topic_given=bool(options.topic), ids_taken=is_direct)
+    check_schema(fields, topic_given=bool(options.topic))
     if is_direct:
         if "message_id" not in schema.names and options.txn_version < 0:
             raise OptionError("delivery=direct: a batch write needs a column message_id, or txnAppId and txnVersion")

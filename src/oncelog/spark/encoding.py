@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from oncelog.client.packing import RECORD_BYTES_MAX
+from oncelog.client.wire import MESSAGE_ID_HEADER
 from oncelog.core import batch as codec
 from oncelog.limits import MIB
 from oncelog.spark.options import OptionError
@@ -82,7 +83,7 @@ def no_rows() -> Rows:
     return Rows([], [], [], [], [])
 
 
-def check_schema(fields: Sequence[tuple[str, str]], *, topic_given: bool, ids_taken: bool) -> None:
+def check_schema(fields: Sequence[tuple[str, str]], *, topic_given: bool) -> None:
     """OptionError if the rows cannot be written. `fields`: name and type as Spark's SQL spells it."""
     names = [name for name, _ in fields]
     for name, kind in fields:
@@ -94,11 +95,6 @@ def check_schema(fields: Sequence[tuple[str, str]], *, topic_given: bool, ids_ta
         raise OptionError("there is no column 'value' to write")
     if "topic" not in names and not topic_given:
         raise OptionError("there is neither an option topic nor a column 'topic'")
-    if "message_id" in names and not ids_taken:
-        raise OptionError(
-            "column 'message_id': the server cannot look ids up inside a stage yet. Use delivery=direct, which writes "
-            "each row under its id, or drop the column: a staged write is exactly-once without ids"
-        )
 
 
 class Queues:
@@ -249,6 +245,8 @@ def _sizes(columns: dict[str, Any], rows: Rows) -> Any:
         if name in columns:
             lengths = pa.compute.binary_length(_binary(columns[name])).fill_null(0)
             sizes += np.asarray(lengths).astype(np.int64)
+    if rows.ids:
+        sizes += len(MESSAGE_ID_HEADER) + np.array([len(name) + 4 for name in rows.ids])
     if rows.headers:
         sizes += np.array([sum(len(name) + len(value or b"") + 12 for name, value in row) for row in rows.headers])
     if count and int(sizes.max()) > RECORD_BYTES_MAX:
@@ -257,14 +255,16 @@ def _sizes(columns: dict[str, Any], rows: Rows) -> Any:
 
 
 def encoded(rows: Rows) -> bytes:
-    """One stored batch. Rows without a time get the task's clock."""
+    """One stored batch. Rows without a time get the task's clock; an id goes along as a header."""
     now_ms = time.time_ns() // 1_000_000
     values = rows.values
     keyless = rows.keys.count(None) == len(rows.keys)
-    if keyless and not rows.times_ms and not any(rows.headers) and None not in values:
+    if keyless and not rows.times_ms and not rows.ids and not any(rows.headers) and None not in values:
         return codec.encode_values(values, now_ms)  # type: ignore[arg-type]
     count = len(values)
     keys = rows.keys or [None] * count
     times = rows.times_ms or [now_ms] * count
     headers = rows.headers or [()] * count
+    if rows.ids:
+        headers = [(*pairs, (MESSAGE_ID_HEADER, name.encode())) for pairs, name in zip(headers, rows.ids, strict=True)]
     return codec.encode(list(zip(range(count), times, keys, values, headers, strict=True)))

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from oncelog.client import ClientError, Fenced, NotFound
 from oncelog.client.models import Stage, TopicInfo
 from oncelog.spark.driver_notes import Grant
-from oncelog.spark.encoding import Queues, Target, encoded
+from oncelog.spark.encoding import Queues, Rows, Target, encoded
 from oncelog.spark.link import Link
 from oncelog.spark.options import OptionError, WriteOptions
 
@@ -38,6 +38,8 @@ class StagedPart(NamedTuple):
     topic: str
     partition: int
     row_count: int
+    named: bool
+    """Records carry message ids."""
 
 
 @dataclass
@@ -97,6 +99,7 @@ class _Upload:
     def __init__(self, stage_id: int) -> None:
         self.stage_id = stage_id
         self.count = 0
+        self.named = False
         self.pending: Future[Stage] | None = None
 
     def settle(self) -> None:
@@ -118,8 +121,9 @@ class Stager:
         self._pool = pool
         self._uploads: dict[Target, _Upload] = {}
 
-    def send(self, target: Target, batch: bytes, count: int) -> None:
-        """Appends a batch to the target's stage, in the background; raises what the one before met."""
+    def send(self, target: Target, rows: Rows) -> None:
+        """Appends rows to the target's stage, in the background; raises what those before met."""
+        batch, count = encoded(rows), len(rows.values)
         upload = self._uploads.get(target)
         if upload is None:
             content_type = self._topics[target.topic].content_type
@@ -131,13 +135,14 @@ class Stager:
         upload.settle()
         upload.pending = self._pool.submit(self._link.append_stage, upload.stage_id, upload.count, batch)
         upload.count += count
+        upload.named = bool(rows.ids)
 
     def finish(self) -> list[StagedPart]:
         """Waits until everything is on disk."""
         for upload in self._uploads.values():
             upload.settle()
         return [
-            StagedPart(upload.stage_id, target.topic, target.partition, upload.count)
+            StagedPart(upload.stage_id, target.topic, target.partition, upload.count, upload.named)
             for target, upload in sorted(self._uploads.items())
         ]
 
@@ -164,9 +169,9 @@ def stage_rows(iterator: Iterator[Any], options: WriteOptions, grant: Grant, tas
         try:
             for batch in iterator:
                 for target, rows in queues.add(batch):
-                    stager.send(target, encoded(rows), len(rows.values))
+                    stager.send(target, rows)
             for target, rows in queues.rest():
-                stager.send(target, encoded(rows), len(rows.values))
+                stager.send(target, rows)
             return stager.finish()
         except Fenced as error:
             stager.drop()

@@ -73,7 +73,7 @@ def stream_writer(options: WriteOptions, schema: StructType, *, overwrite: bool)
         raise OptionError("output mode complete: a log is only appended to; use append or update")
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     is_direct = options.delivery == "direct"
-    check_schema(fields, topic_given=bool(options.topic), ids_taken=is_direct)
+    check_schema(fields, topic_given=bool(options.topic))
     if is_direct:
         return DirectStreamWriter(options)
     if not options.checkpoint and (options.source_tracking or not options.application):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from oncelog.core.command import Command
+from oncelog.core.command import Command, Publish
 from oncelog.core.outcome import Outcome
 
 Render = Callable[[Outcome], bytes]
@@ -23,6 +23,16 @@ class Submit:
     __slots__ = ("command", "render")
 
     def __init__(self, command: Command, render: Render) -> None:
+        self.command = command
+        self.render = render
+
+
+class PublishNamed:
+    """A publish whose records carry message ids, which have to be read first."""
+
+    __slots__ = ("command", "render")
+
+    def __init__(self, command: Publish, render: Render) -> None:
         self.command = command
         self.render = render
 
@@ -134,5 +144,17 @@ class Metrics:
 
 
 Action = (
-    Done | Submit | Read | Stand | Cut | Stood | ListStreams | ListProducers | ListCursors | Receipt | Health | Metrics
+    Done
+    | Submit
+    | PublishNamed
+    | Read
+    | Stand
+    | Cut
+    | Stood
+    | ListStreams
+    | ListProducers
+    | ListCursors
+    | Receipt
+    | Health
+    | Metrics
 )

@@ -17,7 +17,15 @@ from oncelog.core.content_type import ANY
 from oncelog.core.names import ROW_ID_MAX
 from oncelog.core.rows import Cursor, Topic, TopicConfig
 from oncelog.protocols.http import answers
-from oncelog.protocols.http.actions import Action, ListCursors, ListProducers, ListStreams, Receipt, Submit
+from oncelog.protocols.http.actions import (
+    Action,
+    ListCursors,
+    ListProducers,
+    ListStreams,
+    PublishNamed,
+    Receipt,
+    Submit,
+)
 from oncelog.protocols.http.append import raw_batch
 from oncelog.protocols.http.commit_body import CursorBody, commit_of, move_of, parsed, publish_of
 from oncelog.protocols.http.parser import Request
@@ -72,7 +80,8 @@ def commit(request: Request, now_ms: int, name_of: NameOf) -> Action:
 def publish(request: Request, name_of: NameOf) -> Action:
     """`POST /v1/publish`."""
     command = publish_of(request.body)
-    return Submit(command, rendered(o.CommitConfirmed, lambda done: _committed(done, name_of)))
+    kind = PublishNamed if any(item.named for item in command.stages) else Submit
+    return kind(command, rendered(o.CommitConfirmed, lambda done: _committed(done, name_of)))
 
 
 def _committed(done: o.CommitConfirmed, name_of: NameOf) -> bytes:

@@ -81,6 +81,7 @@ class _Stage(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     count: int
     partition: int = 0
+    message_ids: bool = False
 
 
 class _Publish(msgspec.Struct, forbid_unknown_fields=True):
@@ -126,7 +127,10 @@ def publish_of(body: Body) -> c.Publish:
     """The publish."""
     asked: _Publish = parsed(body, _Publish)
     return c.Publish(
-        [c.PublishItem(stage.stage_id, stage.topic, stage.partition, stage.count) for stage in asked.stages],
+        [
+            c.PublishItem(stage.stage_id, stage.topic, stage.partition, stage.count, stage.message_ids)
+            for stage in asked.stages
+        ],
         asked.application,
         asked.fence,
         asked.query,

@@ -220,7 +220,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
         fence=number(),
         query=text(),
         batch=number(low=-1),
-        stages=list_(taken("stage_id topic count", stage_id=number(), **PLACE, count=number())),
+        stages=list_(
+            taken(
+                "stage_id topic count",
+                stage_id=number(),
+                **PLACE,
+                count=number(),
+                message_ids=flag("Records carry ids in the header oncelog.message-id.", default=False),
+            )
+        ),
         source_start=_BASE64,
         source_end=_BASE64,
         accept_new_query=flag(default=False),
