@@ -130,7 +130,7 @@ def test_others_are_served_while_the_ids_are_read() -> None:
             await make_topic(engine, "a")
             await make_topic(engine, "b")
             count = limits.PUBLISH_IDS_MAX
-            whole = [(b"%d" % number, b"value") for number in range(count)]
+            whole: list[Named] = [(b"%d" % number, b"value") for number in range(count)]
             stage = await staged(engine, *(whole[at : at + 5_000] for at in range(0, count, 5_000)))
             publishing = asyncio.ensure_future(publish(engine, stage, count))
             await done(engine, append_of("b", b"x"), Confirmed)
