@@ -105,6 +105,16 @@ def test_oversize_header_is_431(tight: Running, path: str) -> None:
     assert (answer.status, answer.code, answer.json["limit"]) == (431, "headers_too_large", HEADER_BYTES_MAX)
 
 
+def test_header_that_has_no_end_yet_is_431_once_it_is_too_long(tight: Running, path: str) -> None:
+    with harmless(tight), tight.client() as client:
+        # Beside the limit, what one read and the next may bring.
+        too_much = HEADER_BYTES_MAX + 2 * limits.HTTP_RECEIVE_BYTES + 1
+        client.send(f"POST {path} HTTP/1.1\r\nX-Endless: ".encode() + b"x" * too_much)
+        answer = client.answer()
+        assert (answer.status, answer.code) == (431, "headers_too_large")
+        assert client.is_cut
+
+
 def test_header_without_an_end_is_cut_off(tight: Running, path: str) -> None:
     with harmless(tight), tight.client() as client:
         client.send(f"POST {path} HTTP/1.1\r\nX-Endless: ".encode())
