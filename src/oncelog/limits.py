@@ -276,7 +276,7 @@ HTTP_BODIES_BYTES_MAX: Final = 1024 * MIB
 """Bodies above 64 KiB of all connections while they come in. Beyond it the next one is told to try again."""
 
 HTTP_BODIES_KEPT_BYTES: Final = 128 * MIB
-"""Bodies of catch-up reads kept for the next reader of the same stretch: it costs a quarter of reading it again."""
+"""Bodies of catch-up reads kept for the next reader of the same stretch, which need not be read and joined again."""
 
 HTTP_READ_RECENT_BYTES: Final = 512 * MIB
 """Journal bytes from the end that are taken to be in the page cache and read on the loop; older ones on a thread."""

@@ -3,8 +3,8 @@
 On a disk that is faster than the loop, whoever is answered comes back while the next group is being written, and the
 two halves of all writers take turns: twice as many groups, and every group costs as much as several entries. So the
 open group waits until as many have joined it as were answered by the last one or waited behind it; never longer than
-the last write took, never longer than a bound, and never for a writer that is alone. Measured over HTTP with 64
-connections: groups of 60 instead of 32, two thirds of the CPU per append, a lower p50 and p99 (bench/RESULTS.md).
+the last write took, never longer than a bound, and never for a writer that is alone. Seen over HTTP with 64
+connections: groups of 60 instead of 32, two thirds of the CPU per append, a lower p50 and p99.
 """
 
 from collections.abc import Callable
