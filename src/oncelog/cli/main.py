@@ -7,6 +7,7 @@ import typer
 from oncelog import __version__
 from oncelog.cli.append import append_command
 from oncelog.cli.cursors import cursors_command
+from oncelog.cli.demo import demo_command
 from oncelog.cli.doctor import doctor_command
 from oncelog.cli.producers import producers_command
 from oncelog.cli.read import read_command
@@ -31,6 +32,7 @@ app.command("receipts")(receipts_command)
 app.command("cursors")(cursors_command)
 app.command("verify")(verify_command)
 app.command("doctor")(doctor_command)
+app.command("demo")(demo_command)
 
 
 def _version(wanted: bool) -> None:

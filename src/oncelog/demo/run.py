@@ -1,0 +1,318 @@
+"""The demo from its first process to its verdict.
+
+1. A server starts; two networks stand before it, a bad one for the writers and a milder one for Spark.
+2. Producers of every face write, a Spark driver runs the pipelines, and the striker kills by the plan. All at once.
+3. When the last producer has ended, a closing payment ends the trading day; Spark comes to the end of everything.
+4. What must have come out is worked out from the ledgers, and the audit compares.
+
+Whatever ends the run, nothing that was started stays: no process, and no folder unless it is to be kept.
+"""
+
+import asyncio
+import datetime
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+
+from oncelog.client import AsyncClient
+from oncelog.demo import driver, flows
+from oncelog.demo.board import Board, Flow, Step, Tally
+from oncelog.demo.expected import WRITER, write_expected
+from oncelog.demo.faces import FACES, shares_of
+from oncelog.demo.faces import face as producing
+from oncelog.demo.network import HOST, FaultyProxy, Weather
+from oncelog.demo.orders import OPENING, PARTITIONS, PAYMENTS, TOPICS
+from oncelog.demo.places import Places
+from oncelog.demo.plan import Moment, Plan, Share, planned
+from oncelog.demo.processes import Process
+from oncelog.demo.screen import shown
+from oncelog.demo.server import Server
+from oncelog.demo.striker import Striker
+from oncelog.demo.verdict import Verdict, verdict_of
+from oncelog.errors import OncelogError
+from oncelog.pipelines.audit import AuditResult
+from oncelog.pipelines.ledger import Ledger
+
+DRIZZLE: Final = Weather(drop=0.005, cut=0.002, delay=0.02)
+"""For Spark, whose answers are large: a piece is 64 KiB, and in the writers' weather no answer would ever be whole."""
+
+DEADLINE_S: Final = 600.0
+DEADLINE_PER_SCALE_S: Final = 300.0
+"""A run takes two minutes on two quiet cores, and must end on a machine that is four times slower. Beyond, it hangs."""
+
+CLOSING: Final = "closing"
+
+BeforeAudit = Callable[[Places, str], Awaitable[None]]
+"""Given the folder and the address of the server."""
+
+
+class DemoFailed(OncelogError):
+    """Something that must not happen did, or took too long. Not the audit's verdict: that is a result."""
+
+
+async def _nothing(_places: Places, _url: str) -> None:
+    """What happens before the audit: nothing. A test puts a fault here that the audit must find."""
+
+
+def run_demo(
+    seed: int,
+    scale: float,
+    report: Path,
+    *,
+    keep: bool = False,
+    console: Console | None = None,
+    before_audit: BeforeAudit = _nothing,
+) -> Verdict:
+    """The whole of it. Raises DemoFailed, and KeyboardInterrupt when it was interrupted or told to end."""
+    plan = planned(seed, scale, shares_of(scale))
+    places = Places(Path(tempfile.mkdtemp(prefix="oncelog-demo-")))
+    console = console or Console()
+    try:
+        places.make()
+        demo = Demo(plan, places, report.absolute(), console, before_audit)
+        verdict = asyncio.run(_interruptible(demo.run()))
+        verdict.folder = str(places.folder) if keep else ""
+        return verdict
+    finally:
+        if keep:
+            console.print(f"kept: {places.folder}", soft_wrap=True)
+        else:
+            shutil.rmtree(places.folder)
+
+
+async def _interruptible(run: Awaitable[Verdict]) -> Verdict:
+    """A request to end is an interrupt, also when it does not come from the keyboard."""
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    told = False
+
+    def end() -> None:
+        nonlocal told
+        told = True
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, end)
+    try:
+        return await run
+    except asyncio.CancelledError:
+        if told:
+            raise KeyboardInterrupt from None
+        raise
+
+
+class Demo:
+    """One run."""
+
+    def __init__(self, plan: Plan, places: Places, report: Path, console: Console, before_audit: BeforeAudit) -> None:
+        self._plan = plan
+        self._places = places
+        self._report = report
+        self._console = console
+        self._before_audit = before_audit
+        self._server = Server(places.data)
+        self._storm = FaultyProxy(f"{plan.seed}/storm", self._server.port)
+        self._drizzle = FaultyProxy(f"{plan.seed}/drizzle", self._server.port, weather=DRIZZLE)
+        self.board = self._board = _board(plan)
+        self._producers: dict[str, Process] = {}
+        self._driver: Process | None = None
+        self._flowed = asyncio.Event()
+        self._audit: AuditResult | None = None
+
+    async def run(self) -> Verdict:
+        """From nothing to nothing."""
+        deadline_s = DEADLINE_S + DEADLINE_PER_SCALE_S * self._plan.scale
+        try:
+            with shown(self._board, self._console):
+                async with asyncio.timeout(deadline_s):
+                    await self._go()
+        except TimeoutError:
+            raise DemoFailed(f"not done after {deadline_s:,.0f} s: something hangs ({self._where()})") from None
+        except (OncelogError, BaseExceptionGroup) as error:
+            if isinstance(cause := _first(error), OncelogError):
+                raise DemoFailed(str(cause)) from error
+            raise
+        finally:
+            await self.clean_up()
+        assert self._audit is not None
+        return verdict_of(self._plan, self._board, self._audit, self._places, self._report)
+
+    # --- the phases -----------------------------------------------------------------------------------------------
+
+    async def _go(self) -> None:
+        board = self._board
+        striker = await self.start()
+        assert self._driver is not None
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._watch_networks())
+            driving = group.create_task(self._driver.run())
+            batch_strikes = group.create_task(striker.run(Moment.BATCHES))
+            board.piping.begin("the virtual machine starts")
+            await self.write(striker)
+            await striker.driver_struck.wait()
+            self._places.writing_done.touch()
+            await self._flowed.wait()
+            batch_strikes.cancel()
+            board.piping.end(f"{board.batches} batches, {sum(flow.rows for flow in board.flows.values()):,} rows")
+            await self._prove()
+            await driving
+            watching.cancel()
+
+    async def start(self) -> Striker:
+        """The server, the networks and the topics are there; processes are made, and none of them started."""
+        await self._server.start()
+        self._board.tell(f"server is up; seed {self._plan.seed}: {len(self._plan.strikes)} kills planned")
+        await self._storm.start()
+        await self._drizzle.start()
+        await self._create_topics()
+        self._make_processes()
+        return Striker(self._plan, self._board, self._server, self._producers, self._driver, self._mark)
+
+    async def write(self, striker: Striker) -> None:
+        """Every producer to its end, through every strike that is theirs or the server's."""
+        board = self._board
+        board.writing.begin()
+        async with asyncio.TaskGroup() as group:
+            for process in self._producers.values():
+                group.create_task(process.run())
+            group.create_task(striker.run(Moment.ORDERS))
+        await self._close_the_day()
+        records = sum(tally.confirmed for tally in board.tallies.values())
+        board.writing.end(f"{board.orders_confirmed:,} orders, {records:,} records confirmed")
+        board.tell(f"every producer is done: {board.writing.detail}")
+
+    async def _close_the_day(self) -> None:
+        """A payment long after the trading day: the watermark passes the last window, and Spark writes it out."""
+        at = (OPENING + datetime.timedelta(days=7)).isoformat().replace("+00:00", "Z")
+        value = msgspec.json.encode({"order_id": CLOSING, "cents": 0, "status": "closing", "at": at})
+        with Ledger(self._places.ledger(CLOSING), writer=CLOSING, face=CLOSING) as ledger:
+            ledger.sent(PAYMENTS, CLOSING, value, partition=0)
+            ledger.sync()
+            async with AsyncClient(f"http://{HOST}:{self._storm.port}") as client:
+                result = await client.append(PAYMENTS, value, message_id=CLOSING)
+            ledger.confirmed(PAYMENTS, CLOSING, result.offset, partition=0)
+
+    async def _prove(self) -> None:
+        board = self._board
+        board.auditing.begin("what must have come out is worked out from the ledgers")
+        board.tell("Spark has come to the end of everything; the audit begins")
+        places = self._places
+        await asyncio.to_thread(write_expected, self._plan, places.ledgers(), places.ledger(WRITER))
+        await self._before_audit(places, self._server.url)
+        places.audit_wanted.touch()
+        await board.until(lambda: self._audit is not None)
+        board.auditing.end("done")
+
+    # --- what it needs --------------------------------------------------------------------------------------------
+
+    async def _create_topics(self) -> None:
+        async with AsyncClient(self._server.url) as client:
+            for topic in TOPICS:
+                await client.create_topic(topic, partitions=PARTITIONS)
+
+    def _make_processes(self) -> None:
+        url = f"http://{HOST}:{self._storm.port}"
+        numbers = {share.producer: int(share.producer.rpartition("-")[2]) for share in self._plan.shares}
+        for share in self._plan.shares:
+            told = producing.Told(
+                url, share.face, share.producer, self._plan.seed, numbers[share.producer], share.orders,
+                str(self._places.ledger(share.producer)),
+            )  # fmt: skip
+            self._producers[share.producer] = Process(
+                share.producer, "oncelog.demo.producer", msgspec.json.encode(told).decode(),
+                self._places.complaints(share.producer), on_line=self._hearer(share),
+            )  # fmt: skip
+        told_driver = driver.Told(
+            f"http://{HOST}:{self._drizzle.port}", self._server.url, str(self._places.folder),
+            max(1, round(flows.SALES_OFFSETS_PER_BATCH * self._plan.scale)), str(self._report),
+            self._plan.seed, self._plan.scale,
+        )  # fmt: skip
+        self._driver = Process(
+            "the Spark driver", "oncelog.demo.driver", msgspec.json.encode(told_driver).decode(),
+            self._places.complaints("spark-driver"), on_line=self._hear_driver,
+            environment={"TMPDIR": str(self._places.folder), "SPARK_LOCAL_IP": HOST},
+        )  # fmt: skip
+
+    def _hearer(self, share: Share) -> Callable[[str], None]:
+        tally = self._board.tallies[share.face]
+
+        def hear(line: str) -> None:
+            said = msgspec.json.decode(line, type=producing.Said)
+            tally.orders_by_producer[share.producer] = said.orders
+            tally.records_by_producer[share.producer] = said.records
+            tally.retried += said.retried
+            tally.duplicates += said.duplicates
+            self._board.touch()
+
+        return hear
+
+    def _hear_driver(self, line: str) -> None:
+        board = self._board
+        assert self._driver is not None
+        said = msgspec.json.decode(line, type=driver.Said)
+        if said.event == "session":
+            board.piping.begin(f"driver {self._driver.lives} runs")
+            board.tell(f"Spark driver {self._driver.lives} is up")
+        elif said.event == "batch":
+            board.flows[said.flow].batches += 1
+            board.flows[said.flow].rows += said.rows
+        elif said.event == "flowed":
+            self._flowed.set()
+        elif said.event == "step":
+            board.auditing.detail = said.text
+        elif said.event == "audit":
+            self._audit = said.audit
+        board.touch()
+
+    def _mark(self, kind: str, label: str) -> None:
+        """An event for the report."""
+        event = {"time_ms": time.time_ns() // 1_000_000, "kind": kind, "label": label}
+        with self._places.events.open("ab") as file:
+            file.write(msgspec.json.encode(event) + b"\n")
+
+    async def _watch_networks(self) -> None:
+        while True:
+            networks = (self._storm, self._drizzle)
+            self._board.dropped = sum(network.dropped for network in networks)
+            self._board.cut = sum(network.cut for network in networks)
+            self._board.delayed = sum(network.delayed for network in networks)
+            await asyncio.sleep(0.25)
+
+    def _where(self) -> str:
+        running = [phase.title for phase in self._board.phases if phase.step is Step.RUNNING]
+        counts = f"{self._board.orders_confirmed:,} orders, {self._board.batches} batches"
+        return f"{', '.join(running) or 'at the start'}; {counts}"
+
+    async def clean_up(self) -> None:
+        """Nothing that was started is left."""
+        processes = [*self._producers.values(), *([self._driver] if self._driver is not None else [])]
+        for process in processes:
+            process.discard()
+        await self._server.close()
+        for process in processes:
+            await process.gone()
+        await self._storm.stop()
+        await self._drizzle.stop()
+
+
+def _board(plan: Plan) -> Board:
+    tallies = {face.name: Tally(face.label, 0) for face in FACES}
+    for face in FACES:
+        tallies[face.name].retries_told = face.tells_retries
+    for share in plan.shares:
+        tallies[share.face].orders += share.orders
+    return Board(plan.seed, plan.scale, tallies, {name: Flow(label) for name, label in flows.LABELS.items()})
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
