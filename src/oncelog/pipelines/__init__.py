@@ -5,6 +5,8 @@ and needs neither Spark nor Java. See `docs/pipelines.md`.
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -42,11 +44,27 @@ _HOMES: Final = {
 }
 
 
+_FUNCTIONS: Final = frozenset({"audit", "ingest", "land", "session", "transform"})
+"""Each has the name of its module."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
-    # A function has the name of its module: from here on the name means the function.
-    found = getattr(home, name)
-    globals()[name] = found
-    return found
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}"), name)
+
+
+class _Package(ModuleType):
+    """This package, in which the name of a function never comes to mean its module.
+
+    Whoever imports `oncelog.pipelines.land` has Python put that module into the package as `land`, where the function
+    is expected.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _FUNCTIONS and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,265 @@
+"""The audit as one page of HTML that needs nothing else: no network, no script, drawings inside.
+
+The verdict comes first and large. What it rests on follows: counts for each topic, and what happened while they came to
+be. The page is written beside its name and renamed, so that whoever looks at it never sees a half.
+"""
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from oncelog import __version__
+from oncelog.pipelines import charts
+from oncelog.pipelines.report_style import STYLE
+from oncelog.pipelines.running import BatchDone, PipelineRefused
+
+WIDE: Final = 812
+"""The width of the text on a screen."""
+NARROW: Final = 343
+"""And on a phone."""
+
+BARS_MAX: Final = 160
+"""Batches drawn for one pipeline; of more, the last ones."""
+
+WORDS: Final = {
+    "lost": "lost",
+    "doubled": "doubled",
+    "torn": "commits torn",
+    "out_of_order": "out of order",
+    "conflicting": "conflicting",
+    "unexpected": "unexpected",
+}
+
+_LOG: Final = ("lost", "doubled", "torn", "out_of_order", "conflicting", "unexpected")
+_TABLE: Final = ("table_lost", "table_doubled", "table_conflicting", "table_unexpected")
+
+
+class Event(msgspec.Struct):
+    """Something that happened from outside: a kill, a cut connection."""
+
+    time_ms: int
+    kind: str
+    label: str = ""
+
+
+class Latency(msgspec.Struct):
+    """From sending to confirmation, for one face, in milliseconds."""
+
+    face: str
+    count: int
+    median: float
+    p95: float
+    p99: float
+    longest: float
+
+
+class ReportData(msgspec.Struct):
+    """All that the page shows."""
+
+    title: str
+    sound: bool
+    counts: dict[str, int]
+    records: int
+    topics: list[dict[str, Any]]
+    """Fields of `audit.TopicAudit`."""
+    examples: list[str]
+    seed: str
+    command: str
+    confirms: dict[str, dict[int, int]] = {}
+    """Face → beginning of a step → confirmations."""
+    step_ms: int = 1000
+    latencies: list[Latency] = []
+    events: list[Event] = []
+    batches: dict[str, list[BatchDone]] = {}
+    spark_version: str = ""
+    duration_s: float = 0.0
+
+
+def events_of(path: Path) -> list[Event]:
+    """A file of JSON lines. PipelineRefused says which line is not one."""
+    events = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if line.strip():
+            try:
+                events.append(msgspec.json.decode(line, type=Event))
+            except msgspec.DecodeError as error:
+                raise PipelineRefused(f"{path}, line {number}, is no event: {error}") from error
+    return sorted(events, key=lambda event: event.time_ms)
+
+
+def write_report(path: Path, data: ReportData) -> None:
+    """The page, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(page(data), encoding="utf-8")
+    draft.replace(path)
+
+
+def page(data: ReportData) -> str:
+    """The text of the page."""
+    parts = [_verdict(data), _topics(data.topics), _examples(data.examples)]
+    if data.confirms:
+        parts.append(_over_time(data))
+    if data.latencies:
+        parts.append(_latency(data.latencies))
+    if data.batches:
+        parts.append(_batches(data.batches))
+    parts.append(_foot(data))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(data.title)}</title><style>{STYLE}</style></head>\n"
+        f"<body><main>\n{chr(10).join(part for part in parts if part)}\n</main></body></html>\n"
+    )
+
+
+def _verdict(data: ReportData) -> str:
+    if data.sound:
+        said, colour = "Everything is there, once.", "good"
+    else:
+        wrong = [f"{data.counts[name]:,} {WORDS[name]}" for name in WORDS if data.counts[name]]
+        said, colour = f"Not sound: {', '.join(wrong)}.", "bad"
+    large = "".join(_count(data.counts[name], WORDS[name]) for name in ("lost", "doubled"))
+    rest = [name for name in WORDS if name not in ("lost", "doubled")]
+    small = "".join(_count(data.counts[name], WORDS[name]) for name in rest)
+    small += f'<div><div class="count">{data.records:,}</div><div class="word">records audited</div></div>'
+    return (
+        f'<p class="title">{escape(data.title)}</p><h1 class="{colour}">{escape(said)}</h1>\n'
+        f'<div class="verdict">{large}</div>\n<div class="others">{small}</div>'
+    )
+
+
+def _count(count: int, word: str) -> str:
+    fault = " fault" if count else ""
+    return f'<div><div class="count{fault}">{count:,}</div><div class="word">{word}</div></div>'
+
+
+def _topics(topics: Sequence[Mapping[str, Any]]) -> str:
+    ledgers = any(topic["sent"] for topic in topics)
+    tables = any(topic["table_rows"] >= 0 for topic in topics)
+    heads = ["topic", "records"]
+    if ledgers:
+        heads += ["sent", "confirmed", *(WORDS[name] for name in _LOG)]
+    if tables:
+        heads += ["rows in table", "lost", "doubled", "differing", "unexpected"]
+    rows = []
+    for topic in topics:
+        cells = [f"<td>{escape(topic['topic'])}</td>", f"<td>{topic['records']:,}</td>"]
+        if ledgers:
+            known = bool(topic["sent"])
+            cells += [_cell(topic[name], known=known) for name in ("sent", "confirmed")]
+            cells += [_cell(topic[name], known=known, fault=True) for name in _LOG]
+        if tables:
+            known = topic["table_rows"] >= 0
+            cells.append(_cell(topic["table_rows"], known=known))
+            cells += [_cell(topic[name], known=known, fault=True) for name in _TABLE]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    groups = "<th></th><th></th>" + ('<th class="group" colspan="8">the log, by the ledgers</th>' if ledgers else "")
+    groups += '<th class="group" colspan="5">the table, by the log</th>' if tables else ""
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    return (
+        "<h2>By topic</h2>\n"
+        '<p class="note">Every record that a producer had confirmed is looked for in the log, and every record of the '
+        "log in the table, by content.</p>\n"
+        f'<div class="scroll"><table><thead><tr>{groups}</tr><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody>'
+        "</table></div>"
+    )
+
+
+def _cell(value: int, *, known: bool, fault: bool = False) -> str:
+    if not known:
+        return '<td class="none">–</td>'
+    if fault:
+        return f'<td class="{"fault" if value else "none"}">{value:,}</td>'
+    return f"<td>{value:,}</td>"
+
+
+def _examples(examples: Sequence[str]) -> str:
+    if not examples:
+        return ""
+    items = "".join(f"<li>{escape(example)}</li>" for example in examples)
+    return f'<h2>Some of the faults</h2>\n<ul class="examples">{items}</ul>'
+
+
+def _over_time(data: ReportData) -> str:
+    series = dict(sorted(data.confirms.items()))
+    kinds = list(dict.fromkeys(event.kind for event in data.events))
+    marks = [charts.Mark(event.time_ms, kinds.index(event.kind), event.label or event.kind) for event in data.events]
+    keys = [
+        f'<li><i class="c{number % charts.COLOURS}"></i>{escape(face)} '
+        f'<span class="of">{sum(points.values()):,}</span></li>'
+        for number, (face, points) in enumerate(series.items())
+    ]
+    for number, kind in enumerate(kinds):
+        times = sum(event.kind == kind for event in data.events)
+        keys.append(f'<li>{charts.key_shape(number)}{escape(kind)} <span class="of">{times:,}</span></li>')
+    note = "Records confirmed per second, by the face they were written through."
+    if kinds:
+        note += " Marks show where something was killed or cut."
+    return _figure("Confirmed over time", note, keys, lambda width: charts.stacked(series, data.step_ms, marks, width))
+
+
+def _latency(latencies: Sequence[Latency]) -> str:
+    lines = [charts.Spread(one.face, one.median, one.p95, one.p99, one.longest) for one in latencies]
+    note = (
+        "From the first attempt to the confirmation, retries and restarts of the server included. The bar goes from "
+        "the median to 99 %, the gap in it is 95 %, the tick at the end is the longest."
+    )
+    return _figure("Time to confirm", note, [], lambda width: charts.spreads(lines, width))
+
+
+def _batches(batches: Mapping[str, Sequence[BatchDone]]) -> str:
+    parts = ["<h2>Batches of the pipelines</h2>", '<p class="note">Rows of each batch, in their order.</p>']
+    for number, (name, history) in enumerate(batches.items()):
+        shown = history[-BARS_MAX:]
+        rows = [batch.input_rows for batch in shown]
+        tips = [
+            f"batch {batch.batch}: {batch.input_rows:,} in, {batch.output_rows:,} out, {batch.duration_s:.2f} s"
+            for batch in shown
+        ]
+        seconds = sorted(batch.duration_s for batch in history)
+        said = (
+            f"{len(history):,} batches, {sum(batch.input_rows for batch in history):,} rows in, "
+            f"{sum(batch.output_rows for batch in history):,} out, median {seconds[len(seconds) // 2]:.2g} s"
+        )
+        parts.append(f"<h3>{escape(name)} <span>{said}</span></h3>")
+        wide, narrow = (charts.columns(rows, tips, number, width) for width in (WIDE, NARROW))
+        parts.append(f'<figure><div class="wide">{wide}</div><div class="narrow">{narrow}</div></figure>')
+    return "\n".join(parts)
+
+
+def _figure(heading: str, note: str, keys: Sequence[str], draw: Any) -> str:
+    legend = f'<ul class="legend">{"".join(keys)}</ul>' if keys else ""
+    return (
+        f'<h2>{heading}</h2>\n<p class="note">{note}</p>{legend}'
+        f'<figure><div class="wide">{draw(WIDE)}</div><div class="narrow">{draw(NARROW)}</div></figure>'
+    )
+
+
+def _foot(data: ReportData) -> str:
+    made = datetime.datetime.fromtimestamp(time.time(), datetime.UTC)
+    lines = {
+        "made": f"{made:%Y-%m-%d %H:%M:%S} UTC, in {data.duration_s:.1f} s",
+        "seed": escape(data.seed),
+        "command": f"<code>{escape(data.command)}</code>" if data.command else "",
+        "versions": escape(", ".join(_versions(data.spark_version))),
+    }
+    items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in lines.items() if text)
+    return f"<footer><dl>{items}</dl></footer>"
+
+
+def _versions(spark: str) -> list[str]:
+    found = [f"oncelog {__version__}", f"Python {platform.python_version()}"]
+    if spark:
+        found.append(f"Spark {spark}")
+    for name in ("deltalake", "pyarrow"):
+        found.append(f"{name} {importlib.metadata.version(name)}")
+    return found
