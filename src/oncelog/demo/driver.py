@@ -11,15 +11,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from oncelog.demo import flows
 from oncelog.demo.orders import PARTITIONS, PAYMENTS
 from oncelog.demo.places import Places
-from oncelog.pipelines.audit import AuditResult
-from oncelog.pipelines.running import PipelineFailed, PipelineRefused
+
+if TYPE_CHECKING:
+    # Spark is loaded when the driver starts, and not where one only talks to it.
+    from oncelog.pipelines.audit import AuditResult
 
 MASTER: Final = "local[2,4]"
 """Two cores; four attempts for each task, as on a cluster."""
@@ -51,11 +53,12 @@ class Said(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the driver says."""
 
     event: str
-    """session, batch, pass, flowed, step or audit"""
+    """session, begin, batch, flowed, step or audit"""
     flow: str = ""
     rows: int = 0
     text: str = ""
-    audit: AuditResult | None = None
+    audit: msgspec.Raw = msgspec.Raw(b"null")
+    """An `AuditResult`, as JSON."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -70,6 +73,8 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
+    from oncelog.pipelines.running import PipelineFailed, PipelineRefused
+
     try:
         _drive()
     except (PipelineFailed, PipelineRefused) as error:
@@ -86,14 +91,13 @@ def _drive() -> None:
     while True:
         is_last = places.writing_done.exists()
         run_pass(spark, told, places)
-        _say(Said("pass"))
         if is_last:
             break
         time.sleep(PAUSE_S)
     _say(Said("flowed"))
     while not places.audit_wanted.exists():
         time.sleep(LOOK_S)
-    _say(Said("audit", audit=_audit(spark, told, places)))
+    _say(Said("audit", audit=msgspec.Raw(msgspec.json.encode(_audit(spark, told, places)))))
     spark.stop()
 
 
@@ -120,7 +124,7 @@ def run_pass(spark: Any, told: Told, places: Places) -> None:
     )  # fmt: skip
 
 
-def _audit(spark: Any, told: Told, places: Places) -> AuditResult:
+def _audit(spark: Any, told: Told, places: Places) -> "AuditResult":
     from oncelog.pipelines.audit import audit
 
     return audit(
@@ -176,6 +180,8 @@ def _session(places: Places) -> Any:
 
 
 def _teller(flow: str, places: Places) -> Callable[[Any], None]:
+    _say(Said("begin", flow))
+
     def tell(progress: Any) -> None:
         if progress.stage == "done":
             ended_ms = time.time_ns() // 1_000_000

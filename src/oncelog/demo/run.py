@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from rich.console import Console
@@ -37,8 +37,10 @@ from oncelog.demo.server import Server
 from oncelog.demo.striker import Striker
 from oncelog.demo.verdict import Verdict, verdict_of
 from oncelog.errors import OncelogError
-from oncelog.pipelines.audit import AuditResult
 from oncelog.pipelines.ledger import Ledger
+
+if TYPE_CHECKING:
+    from oncelog.pipelines.audit import AuditResult
 
 DRIZZLE: Final = Weather(drop=0.005, cut=0.002, delay=0.02)
 """For Spark, whose answers are large: a piece is 64 KiB, and in the writers' weather no answer would ever be whole."""
@@ -126,6 +128,11 @@ class Demo:
         self._driver: Process | None = None
         self._flowed = asyncio.Event()
         self._audit: AuditResult | None = None
+
+    @property
+    def url(self) -> str:
+        """Of the server, without a network in between."""
+        return self._server.url
 
     async def run(self) -> Verdict:
         """From nothing to nothing."""
@@ -261,6 +268,8 @@ class Demo:
         if said.event == "session":
             board.piping.begin(f"driver {self._driver.lives} runs")
             board.tell(f"Spark driver {self._driver.lives} is up")
+        elif said.event == "begin":
+            board.piping.begin(f"driver {self._driver.lives}, {board.flows[said.flow].label}")
         elif said.event == "batch":
             board.flows[said.flow].batches += 1
             board.flows[said.flow].rows += said.rows
@@ -269,7 +278,9 @@ class Demo:
         elif said.event == "step":
             board.auditing.detail = said.text
         elif said.event == "audit":
-            self._audit = said.audit
+            from oncelog.pipelines.audit import AuditResult
+
+            self._audit = msgspec.json.decode(said.audit, type=AuditResult)
         board.touch()
 
     def _mark(self, kind: str, label: str) -> None:

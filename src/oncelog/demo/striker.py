@@ -68,7 +68,7 @@ class Striker:
         assert driver is not None
         if driver.is_running:
             self._board.driver_kills += 1
-            self._board.tell(f"kill -9 Spark driver, after {self._board.batches} batches")
+            self._board.tell(f"kill -9 Spark driver (batches so far: {self._board.batches})")
             self._mark("kill", "Spark driver")
             driver.kill(strike.pause_s)
             self.driver_struck.set()
@@ -80,6 +80,6 @@ class Striker:
         if name is not None:
             tally = self._board.tallies[self._faces[name]]
             tally.killed += 1
-            self._board.tell(f"kill -9 producer {name}, {tally.orders_confirmed:,} orders of its face confirmed")
+            self._board.tell(f"kill -9 producer {name} ({tally.label})")
             self._mark("kill", f"producer {name}")
             self._producers[name].kill(strike.pause_s)

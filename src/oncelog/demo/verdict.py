@@ -5,21 +5,22 @@ confirmed are counted from the ledgers, in records, each once; not from what pro
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import Console, Group
 from rich.text import Text
 
 from oncelog.demo.board import Board, clock
 from oncelog.demo.flows import REVENUE, SALES
 from oncelog.demo.places import Places
 from oncelog.demo.plan import Plan
-from oncelog.demo.screen import bare_table
-from oncelog.pipelines.audit import AuditResult, TopicAudit
 from oncelog.pipelines.ledger import lines_of
+
+if TYPE_CHECKING:
+    from oncelog.pipelines.audit import AuditResult
 
 
 class FaceResult(msgspec.Struct, frozen=True):
@@ -42,7 +43,7 @@ class Verdict(msgspec.Struct):
     scale: float
     elapsed_s: float
     faces: list[FaceResult]
-    audit: AuditResult
+    audit: "AuditResult"
     server_kills: int
     producer_kills: int
     driver_kills: int
@@ -53,7 +54,7 @@ class Verdict(msgspec.Struct):
     """Where everything lies, if it was to be kept."""
 
 
-def verdict_of(plan: Plan, board: Board, audit: AuditResult, places: Places, report: Path) -> Verdict:
+def verdict_of(plan: Plan, board: Board, audit: "AuditResult", places: Places, report: Path) -> Verdict:
     """From what is known at the end."""
     sent, confirmed = _records_by_face(places.ledgers())
     faces = [
@@ -95,64 +96,73 @@ def _records_by_face(ledgers: Iterable[Path]) -> tuple[dict[str, int], dict[str,
 
 # --- for people ------------------------------------------------------------------------------------------------
 
-NOTES = {SALES: "join", REVENUE: "aggregate"}
+LABEL_COLUMNS: Final = 20
+COLUMNS: Final = (
+    ("", "sent", 7), ("con-", "firmed", 7), ("re-", "tried", 6), ("dupli-", "cates", 7), ("kill", "-9", 5),
+    ("", "lost", 5), ("dou-", "bled", 5), ("", "torn", 5), ("out of", "order", 7), ("con-", "flict", 6),
+)  # fmt: skip
+"""Heading in two lines, and the width: 80 together with the label."""
+
+NOTES: Final = {SALES: "sales (join)", REVENUE: "revenue (aggregate)"}
+
+Cell = int | None
 
 
 def show(verdict: Verdict, console: Console) -> None:
-    """The table, and what it says in one line."""
-    console.print(_table(verdict))
-    console.print(_words(verdict), soft_wrap=True)
+    """The table, and what it says in a few lines."""
+    console.print(Group(Text(""), *_table(verdict), Text(""), *_words(verdict)), soft_wrap=True)
 
 
-def _table(verdict: Verdict) -> Table:
-    table = bare_table()
-    table.add_column("face, topic", no_wrap=True)
-    headings = ("sent", "con-\nfirmed", "re-\ntried", "dupli-\ncates", "kill\n-9")
-    for title in (*headings, "lost", "dou-\nbled", "torn", "out of\norder", "con-\nflict"):
-        table.add_column(title, justify="right", vertical="bottom", no_wrap=True)
+def _table(verdict: Verdict) -> Iterator[Text]:
+    for line in (0, 1):
+        label = "face, then topic" if line else ""
+        titles = "".join(f"{column[line]:>{column[2]}}" for column in COLUMNS)
+        yield Text(f"{label:{LABEL_COLUMNS}}{titles}", "bold")
+    rule = Text("─" * (LABEL_COLUMNS + sum(width for _, _, width in COLUMNS)), "dim")
+    yield rule
     for face in verdict.faces:
-        retried = f"{face.retried:,}" if face.retried >= 0 else "·"
-        told = (f"{face.sent:,}", f"{face.confirmed:,}", retried, f"{face.duplicates:,}", str(face.killed))
-        table.add_row(face.face, *told)
-    table.add_section()
+        retried = face.retried if face.retried >= 0 else None
+        yield _row(face.face, (face.sent, face.confirmed, retried, face.duplicates, face.killed))
+    yield rule
     for topic in verdict.audit.topics:
-        table.add_row(_name(topic), f"{topic.sent:,}", f"{topic.confirmed:,}", "", "", "", *map(_fault, _faults(topic)))
+        faults = (topic.lost, topic.doubled, topic.torn, topic.out_of_order, topic.conflicting)
+        yield _row(NOTES.get(topic.topic, topic.topic), (topic.sent, topic.confirmed, None, None, None), faults)
         if topic.table_rows >= 0:
             faults = (topic.table_lost, topic.table_doubled, 0, 0, topic.table_conflicting)
-            rows = f"{topic.table_rows:,}"
-            table.add_row(f"  Delta table {topic.topic}", "", rows, "", "", "", *map(_fault, faults))
-    return table
+            yield _row("  in its Delta table", (None, topic.table_rows, None, None, None), faults)
 
 
-def _name(topic: TopicAudit) -> str:
-    note = NOTES.get(topic.topic)
-    return f"{topic.topic} ({note})" if note else topic.topic
+def _row(label: str, counts: tuple[Cell, ...], faults: tuple[int, ...] = ()) -> Text:
+    row = Text(f"{label:{LABEL_COLUMNS}}")
+    widths = [width for _, _, width in COLUMNS]
+    for count, width in zip(counts, widths, strict=False):
+        row.append(" " * width if count is None else _fitted(count, width))
+    for fault, width in zip(faults, widths[len(counts) :], strict=True):
+        row.append(_fitted(fault, width), "green" if fault == 0 else "bold red")
+    row.rstrip()
+    return row
 
 
-def _faults(topic: TopicAudit) -> tuple[int, int, int, int, int]:
-    return topic.lost, topic.doubled, topic.torn, topic.out_of_order, topic.conflicting
+def _fitted(count: int, width: int) -> str:
+    """With commas if there is room."""
+    spelled = next((text for text in (f"{count:,}", str(count)) if len(text) < width), f"{count / 1e6:.1f}M")
+    return f"{spelled:>{width}}"
 
 
-def _fault(count: int) -> Text:
-    return Text(f"{count:,}", "green" if count == 0 else "bold red")
-
-
-def _words(verdict: Verdict) -> RenderableType:
+def _words(verdict: Verdict) -> Iterator[Text]:
     audit = verdict.audit
-    lines = [
-        Text(
-            f"\nkill -9: server {verdict.server_kills}, producers {verdict.producer_kills}, Spark driver "
-            f"{verdict.driver_kills}; {verdict.dropped:,} answers dropped, {verdict.cut:,} connections cut"
-        ),
-        Text.assemble(
-            (f"lost {audit.lost}, doubled {audit.doubled}", "bold green" if verdict.sound else "bold red"),
-            f", torn {audit.torn}, out of order {audit.out_of_order}, conflicting {audit.conflicting}, "
-            f"unexpected {audit.unexpected}",
-        ),
-        *(Text(f"  {example}", "red") for example in audit.examples),
-        Text(f"{clock(verdict.elapsed_s)} min, seed {verdict.seed}; report: {_short(verdict.report)}"),
-    ]
-    return Group(*lines)
+    yield Text(
+        f"killed with kill -9: server {verdict.server_kills} times, producers {verdict.producer_kills}, "
+        f"Spark driver {verdict.driver_kills}"
+    )
+    yield Text(f"network: {verdict.dropped:,} answers dropped, {verdict.cut:,} connections cut")
+    yield Text.assemble(
+        (f"lost {audit.lost}, doubled {audit.doubled}", "bold green" if verdict.sound else "bold red"),
+        f", torn {audit.torn}, out of order {audit.out_of_order}, conflicting {audit.conflicting}, "
+        f"unexpected {audit.unexpected}",
+    )
+    yield from (Text(f"  {example}", "red") for example in audit.examples)
+    yield Text(f"{clock(verdict.elapsed_s)} min, seed {verdict.seed}; report: {_short(verdict.report)}")
 
 
 def _short(report: str) -> str:

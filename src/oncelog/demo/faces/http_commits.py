@@ -21,7 +21,7 @@ class HttpCommits:
     """See the module."""
 
     name = "commits"
-    label = "HTTP commits, 3 topics"
+    label = "HTTP commits"
     producers = 2
     orders = 1_500
     tells_retries = True

@@ -1,0 +1,128 @@
+"""Every face under kills, without Spark: the producers' ledgers and the log agree, record by record."""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from oncelog.client import AsyncClient, Record
+from oncelog.demo.faces import FACES, shares_of
+from oncelog.demo.orders import PARTITIONS, TOPICS, order_of
+from oncelog.demo.places import Places
+from oncelog.demo.plan import Plan, planned
+from oncelog.demo.run import CLOSING, Demo
+from oncelog.pipelines.ledger import Line, lines_of
+
+SCALE = 0.08
+SEED = 11
+
+Log = dict[tuple[str, int], list[Record]]
+
+
+class Ran:
+    """A run that is over: its plan, its ledgers, and everything in the log."""
+
+    def __init__(self, plan: Plan, demo: Demo, lines: list[Line], log: Log) -> None:
+        self.plan = plan
+        self.demo = demo
+        self.lines = lines
+        self.log = log
+        self.places: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        """Topic and order → partition and offset, as often as it is in the log."""
+        for (topic, partition), records in log.items():
+            for record in records:
+                self.places[topic, record.json()["order_id"]].append((partition, record.offset))
+
+
+@contextlib.asynccontextmanager
+async def made(plan: Plan, folder: Path) -> AsyncIterator[tuple[Demo, Places]]:
+    places = Places(folder)
+    places.make()
+
+    async def nothing(_places: Places, _url: str) -> None: ...
+
+    demo = Demo(plan, places, folder / "report.html", Console(quiet=True), nothing)
+    try:
+        yield demo, places
+    finally:
+        await demo.clean_up()
+
+
+async def run(plan: Plan, folder: Path) -> Ran:
+    async with made(plan, folder) as (demo, places):
+        striker = await demo.start()
+        await demo.write(striker)
+        log: Log = {}
+        async with AsyncClient(demo.url) as client:
+            for topic in TOPICS:
+                for partition in range(PARTITIONS):
+                    async with client.reader(topic, partition=partition, live=False) as reader:
+                        log[topic, partition] = [record async for record in reader]
+        return Ran(plan, demo, [line for path in places.ledgers() for line in lines_of(path)], log)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    plan = planned(SEED, SCALE, shares_of(SCALE))
+    return asyncio.run(run(plan, tmp_path_factory.mktemp("demo")))
+
+
+def test_everybody_was_killed_and_everything_was_written(ran: Ran) -> None:
+    board = ran.demo.board
+    assert board.server_kills == 4
+    assert board.producer_kills == 4
+    assert board.orders_confirmed == ran.plan.orders
+    assert board.writing.detail
+
+
+def test_every_order_of_the_plan_is_in_every_topic_once_with_its_bytes(ran: Ran) -> None:
+    for share in ran.plan.shares:
+        for number in range(share.orders):
+            order = order_of(ran.plan.seed, share.producer, number, share.orders)
+            for topic in TOPICS:
+                ((partition, offset),) = ran.places[topic, order.order_id]
+                assert ran.log[topic, partition][offset].value == order.value(topic)
+
+
+def test_nothing_is_in_the_log_that_nobody_sent(ran: Ran) -> None:
+    sent = {(line.topic, line.id) for line in ran.lines if line.state == "sent"}
+    assert set(ran.places) == sent
+    assert ("payments", CLOSING) in sent
+
+
+def test_every_confirmation_in_a_ledger_names_the_place_in_the_log(ran: Ran) -> None:
+    told = [line for line in ran.lines if line.state == "confirmed" and line.offset >= 0]
+    assert len(told) > ran.plan.orders
+    for line in told:
+        assert ran.places[line.topic, line.id] == [(line.partition, line.offset)], line
+
+
+def test_records_of_a_producer_stand_in_the_order_in_which_it_made_them(ran: Ran) -> None:
+    for records in ran.log.values():
+        numbers: dict[str, int] = defaultdict(lambda: -1)
+        for record in records:
+            producer, _, number = record.json()["order_id"].rpartition("-")
+            if producer:
+                assert numbers[producer] < int(number)
+                numbers[producer] = int(number)
+
+
+def test_faces_met_what_they_are_about(ran: Ran) -> None:
+    for face in FACES:
+        tally = ran.demo.board.tallies[face.name]
+        assert tally.confirmed == 3 * tally.orders
+        assert tally.duplicates > 0, f"{face.label}: nothing was ever sent twice, so nothing is shown"
+        assert tally.retried > 0 or not face.tells_retries
+
+
+def test_commits_are_noted_as_what_belongs_together(ran: Ran) -> None:
+    commits: dict[str, set[str]] = defaultdict(set)
+    for line in ran.lines:
+        if line.commit:
+            commits[line.commit].add(line.topic)
+    assert commits
+    assert all(topics == set(TOPICS) for topics in commits.values())
