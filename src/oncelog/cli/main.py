@@ -9,6 +9,7 @@ from oncelog.cli.append import append_command
 from oncelog.cli.cursors import cursors_command
 from oncelog.cli.demo import demo_command
 from oncelog.cli.doctor import doctor_command
+from oncelog.cli.pipeline import app as pipeline_app
 from oncelog.cli.producers import producers_command
 from oncelog.cli.read import read_command
 from oncelog.cli.receipts import receipts_command
@@ -32,6 +33,7 @@ app.command("receipts")(receipts_command)
 app.command("cursors")(cursors_command)
 app.command("verify")(verify_command)
 app.command("doctor")(doctor_command)
+app.add_typer(pipeline_app, name="pipeline")
 app.command("demo")(demo_command)
 
 

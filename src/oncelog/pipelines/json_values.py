@@ -15,6 +15,8 @@ from typing import Any, Final
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
+from oncelog.pipelines.running import PipelineRefused
+
 RECORD_COLUMNS: Final = {
     "_key": "binary",
     "_topic": "string",
@@ -31,7 +33,7 @@ SAMPLE_RECORDS: Final = 10_000
 _CORRUPT: Final = "_oncelog_corrupt"
 
 
-class SchemaUnusable(ValueError):
+class SchemaUnusable(PipelineRefused):
     """The schema cannot be read, or its names cannot be told from the record's own columns."""
 
 

@@ -122,7 +122,7 @@ class _Landing:
         began_s = time.monotonic()
         start, end = self._range_of(batch)
         held = self._lake.held(self._topic, list(end))
-        fresh = records_to_land(held.ends, start, end, self._topic)
+        fresh = records_to_land(held.ends, self._start, start, end, self._topic)
         if fresh is None:
             self._watch.outputs[batch] = 0
             return
@@ -156,19 +156,23 @@ class _Landing:
         return offsets_of(source).get(self._topic, {})
 
 
-def records_to_land(held: Ends, start: Ends, end: Ends, topic: str) -> Ends | None:
-    """Partition → first offset that the table lacks. None if it has the whole batch. PipelineRefused for a gap."""
+def records_to_land(held: Ends, begin: Ends, start: Ends, end: Ends, topic: str) -> Ends | None:
+    """Partition → first offset that the table lacks. None if it has the whole batch. PipelineRefused for a gap.
+
+    `begin` is where landing begins in a partition that the table has nothing of.
+    """
     fresh: Ends = {}
     for partition in end:
         first = start.get(partition, 0)
-        known = held.get(partition)
-        if known is not None and first > known:
+        known = held.get(partition, begin.get(partition, 0))
+        if first > known:
+            holds = f"up to offset {known:,}" if partition in held else "not at all"
             raise PipelineRefused(
-                f"the table holds {topic!r} partition {partition} up to offset {known:,}, and the checkpoint goes on "
-                f"at {first:,}: records between would be missing. The checkpoint belongs to another table, or "
-                "the table was set back; remove the checkpoint, and landing goes on where the table ends"
+                f"the table holds {topic!r} partition {partition} {holds}, and the checkpoint goes on at {first:,}: "
+                "records between would be missing. The checkpoint belongs to another table, or the table was set "
+                "back; remove the checkpoint, and landing goes on where the table ends"
             )
-        fresh[partition] = first if known is None else max(first, known)
+        fresh[partition] = known
     behind = [partition for partition, offset in end.items() if held.get(partition, -1) < offset]
     return fresh if behind else None
 

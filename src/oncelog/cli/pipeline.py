@@ -1,0 +1,451 @@
+"""`oncelog pipeline ingest | transform | land | audit`: the pipelines of `oncelog.pipelines` from the command line."""
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from oncelog.cli import exits
+from oncelog.cli.remote import URL, UrlOption, failures_told, probe
+from oncelog.cli.screen import Column, end, number, print_json, progress, results, table_of
+
+if TYPE_CHECKING:
+    from oncelog.pipelines.audit import AuditResult, TopicAudit
+    from oncelog.pipelines.running import Progress
+
+INSTALL: Final = "pipelines run on Spark, which is not installed: pip install 'oncelog[spark]'"
+
+app = typer.Typer(
+    help="Bring data in, change it, land it in a lake table, prove it. Runs on Spark.", no_args_is_help=True
+)
+
+MasterOption = Annotated[
+    str, typer.Option("--master", envvar="ONCELOG_SPARK_MASTER", metavar="MASTER", help="Where Spark runs.")
+]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")]
+CheckpointOption = Annotated[
+    str | None, typer.Option("--checkpoint", metavar="DIR", help="Where Spark keeps its place.")
+]
+TriggerOption = Annotated[
+    str,
+    typer.Option(
+        "--trigger",
+        metavar="WHEN",
+        help="available_now: to the end and stop. Or a time, such as '10 seconds': for ever.",
+    ),
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option("--max-offsets", min=1, metavar="N", help="Offsets of one batch; without it, all there are."),
+]
+PartitionsOption = Annotated[
+    int, typer.Option("--partitions", min=0, metavar="N", help="Make a missing topic with so many; 0 refuses.")
+]
+
+
+# --- ingest ----------------------------------------------------------------------------------------------------
+
+
+@app.command("ingest")
+def ingest_command(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the rows go.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A file, a folder, a pattern.")],
+    url: UrlOption = URL,
+    format: Annotated[str, typer.Option("--format", help="As Spark names it.")] = "text",  # noqa: A002
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="An option of the format; may be repeated."),
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option("--schema", metavar="DDL", help="Of the rows, where it is not in them.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", metavar="EXPR", help="Column or SQL expression.")] = None,
+    value: Annotated[
+        str | None, typer.Option("--value", metavar="EXPR", help="The same; else the line, or JSON.")
+    ] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--id", metavar="EXPR", help="The same: a row is stored once for each id.")
+    ] = None,
+    producer: Annotated[
+        str, typer.Option("--producer", metavar="NAME", help="By which files are remembered.")
+    ] = "ingest",
+    version: Annotated[
+        int, typer.Option("--version", min=0, help="For a source that is no files: written once each.")
+    ] = 0,
+    checkpoint: CheckpointOption = None,
+    partitions: PartitionsOption = 0,
+    content_type: Annotated[str, typer.Option("--content-type", help="Of a new topic.")] = "application/octet-stream",
+    trigger: TriggerOption = "available_now",
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Bring files into a topic, each row once.
+
+    Run it again after a crash, or when the files have grown: what is there is not added again. With --checkpoint the
+    folder is followed.
+    """
+    from_spark = _pipelines(url)
+    options = _pairs(option, "--option")
+    with _told(url), _watched("ingesting") as tell, _session(master, conf) as spark:
+        done = from_spark.ingest(
+            spark,
+            url=url,
+            topic=topic,
+            source=source,
+            format=format,
+            options=options,
+            schema=schema,
+            key=key,
+            value=value,
+            message_id=message_id,
+            producer=producer,
+            version=version,
+            checkpoint=checkpoint,
+            partitions=partitions,
+            content_type=content_type,
+            trigger=trigger,
+            progress=tell,
+        )
+    if json:
+        print_json(done)
+        return
+    files = f" from {done.files:,} files" if done.files else ""
+    before = f", {done.duplicates:,} were there before" if done.duplicates else ""
+    typer.echo(f"{done.records:,} records{files} stored in {done.duration_s:.1f} s{before}")
+
+
+# --- transform -------------------------------------------------------------------------------------------------
+
+
+@app.command("transform")
+def transform_command(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic that is written.")],
+    topic: Annotated[
+        list[str], typer.Option("--topic", "-t", metavar="TOPIC", help="One that is read; may be repeated.")
+    ],
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", metavar="DIR", help="Where Spark keeps its place and state.")
+    ],
+    application: Annotated[str, typer.Option("--application", metavar="NAME", help="By which the server knows it.")],
+    url: UrlOption = URL,
+    sql: Annotated[str | None, typer.Option("--sql", help="A query, or @FILE; every topic is a view.")] = None,
+    function: Annotated[
+        str | None, typer.Option("--function", metavar="MODULE:NAME", help="Or of a file, as path/to/file.py:name.")
+    ] = None,
+    schema: Annotated[
+        list[str] | None,
+        typer.Option("--schema", metavar="TOPIC=DDL", help="Of a topic's JSON values; may be repeated."),
+    ] = None,
+    event_time: Annotated[str | None, typer.Option("--event-time", metavar="COLUMN", help="When it happened.")] = None,
+    watermark: Annotated[str | None, typer.Option("--watermark", metavar="TIME", help="How late it may come.")] = None,
+    starting: Annotated[
+        str, typer.Option("--starting", metavar="WHERE", help="group, earliest, latest, or offsets in JSON.")
+    ] = "group",
+    max_offsets: LimitOption = None,
+    partitions: PartitionsOption = 0,
+    trigger: TriggerOption = "available_now",
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Turn topics into another one, by SQL or a Python function, every row once."""
+    from_spark = _pipelines(url)
+    if sql is not None and sql.startswith("@"):
+        sql = _text_of(Path(sql[1:]))
+    called = _function(function) if function is not None else None
+    with _told(url), _watched("transforming") as tell, _session(master, conf) as spark:
+        done = from_spark.transform(
+            spark,
+            url=url,
+            topics=topic,
+            target=target,
+            application=application,
+            checkpoint=checkpoint,
+            sql=sql,
+            function=called,
+            schemas=_pairs(schema, "--schema"),
+            event_time=event_time,
+            watermark=watermark,
+            starting=starting,
+            max_offsets_per_trigger=max_offsets,
+            trigger=trigger,
+            partitions=partitions,
+            progress=tell,
+        )
+    _show(done, json=json, endless=trigger != "available_now")
+
+
+# --- land ------------------------------------------------------------------------------------------------------
+
+
+@app.command("land")
+def land_command(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic that is landed.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or for Delta any address it knows.")],
+    url: UrlOption = URL,
+    format: Annotated[str, typer.Option("--format", help="delta or parquet.")] = "delta",  # noqa: A002
+    schema: Annotated[
+        str | None, typer.Option("--schema", metavar="DDL", help="Of the JSON values; else the table's, else inferred.")
+    ] = None,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option("--partition-by", metavar="COLUMN", help="Folders of the table; may be repeated."),
+    ] = None,
+    application: Annotated[str | None, typer.Option("--application", metavar="NAME", help="The query's name.")] = None,
+    checkpoint: CheckpointOption = None,
+    starting: Annotated[
+        str, typer.Option("--starting", metavar="WHERE", help="earliest, latest, or JSON; for a new table.")
+    ] = "earliest",
+    max_offsets: LimitOption = None,
+    trigger: TriggerOption = "available_now",
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Land a topic in a Delta or Parquet table, every record once.
+
+    It goes on where the table ends, whatever became of the checkpoint. No jars are needed.
+    """
+    from_spark = _pipelines(url)
+    with _told(url), _watched("landing") as tell, _session(master, conf) as spark:
+        done = from_spark.land(
+            spark,
+            url=url,
+            topic=topic,
+            table=table,
+            format=format,
+            schema=schema,
+            application=application,
+            checkpoint=checkpoint,
+            partition_by=partition_by or [],
+            starting=starting,
+            max_offsets_per_trigger=max_offsets,
+            trigger=trigger,
+            progress=tell,
+        )
+    _show(done, json=json, endless=trigger != "available_now")
+
+
+# --- audit -----------------------------------------------------------------------------------------------------
+
+
+@app.command("audit")
+def audit_command(
+    topic: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to audit.")],
+    url: UrlOption = URL,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", metavar="[TOPIC=]TABLE", help="A landed table; may be repeated.")
+    ] = None,
+    ledger: Annotated[
+        list[Path] | None, typer.Option("--ledger", metavar="FILE", help="What a producer says; may be repeated.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write a page of HTML.")] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option("--identity", metavar="EXPR", help="A record's id, by SQL; else the field id of its JSON."),
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option("--events", metavar="FILE", help="Kills and the like, marked in the report.")
+    ] = None,
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare log, table and the producers' ledgers.
+
+    Ends with 0 if nothing is lost, doubled, torn, out of order or conflicting, and with 4 otherwise.
+    """
+    from_spark = _pipelines(url)
+    with _told(url), _steps() as tell, _session(master, conf) as spark:
+        done = from_spark.audit(
+            url=url,
+            topics=topic,
+            table=_tables(table),
+            ledgers=ledger or [],
+            report=report,
+            events=events,
+            command=" ".join(["oncelog", *sys.argv[1:]]),
+            spark=spark,
+            progress=tell,
+            **({"identity": identity} if identity is not None else {}),
+        )
+    if json:
+        print_json(done)
+    else:
+        show_audit(done)
+    if not done.sound:
+        raise typer.Exit(exits.DAMAGED)
+
+
+def show_audit(done: "AuditResult") -> None:
+    """The verdict, the topics, some of the faults. Also for a demo that ends with an audit."""
+    import msgspec
+
+    columns = [
+        Column("topic", "topic"),
+        number("records", "records"),
+        number("sent", "sent"),
+        number("confirmed", "confirmed"),
+        number("lost", "lost"),
+        number("doubled", "doubled"),
+        number("torn", "torn"),
+        number("out of order", "out_of_order"),
+        number("conflicting", "conflicting"),
+        number("unexpected", "unexpected"),
+        number("in table", "table_rows"),
+    ]
+    console = results()
+    console.print(
+        table_of(columns, [_both(topic) | msgspec.structs.asdict(topic) | _both(topic) for topic in done.topics])
+    )
+    for example in done.examples:
+        console.print(f"  {example}", style="red", markup=False)
+    said = f"lost {done.lost:,}, doubled {done.doubled:,}, torn {done.torn:,}, out of order {done.out_of_order:,}, "
+    said += f"conflicting {done.conflicting:,}, unexpected {done.unexpected:,} of {done.records:,} records"
+    console.print(said, style="bold green" if done.sound else "bold red")
+    if done.report:
+        console.print(f"report: {done.report}", markup=False, soft_wrap=True)
+
+
+def _both(topic: "TopicAudit") -> dict[str, int]:
+    """Faults of log and table together, as one column each."""
+    return {
+        "lost": topic.lost + topic.table_lost,
+        "doubled": topic.doubled + topic.table_doubled,
+        "conflicting": topic.conflicting + topic.table_conflicting,
+        "unexpected": topic.unexpected + topic.table_unexpected,
+    }
+
+
+# --- what the verbs share --------------------------------------------------------------------------------------
+
+
+def _pipelines(url: str) -> Any:
+    """The pipelines, if Spark is there and the server answers: both are told before anything is started."""
+    if importlib.util.find_spec("pyspark") is None:
+        end(exits.REFUSED, INSTALL)
+    with failures_told(url):
+        asyncio.run(probe(url))
+    return importlib.import_module("oncelog.pipelines")
+
+
+@contextlib.contextmanager
+def _session(master: str, conf: list[str] | None) -> Iterator[Any]:
+    from oncelog.pipelines.session import session
+    from oncelog.spark.java import JavaMissing
+
+    try:
+        # What goes wrong is told by the verb, in one line; Spark's own account would bury it.
+        spark = session(master, "oncelog-pipeline", log_level="OFF", **_pairs(conf, "--conf"))
+    except JavaMissing as missing:
+        end(exits.REFUSED, str(missing))
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextlib.contextmanager
+def _told(url: str) -> Iterator[None]:
+    """One line and one exit code for what can go wrong."""
+    from oncelog.pipelines.running import PipelineFailed, PipelineRefused
+
+    with failures_told(url):
+        try:
+            yield
+        except (PipelineRefused, PipelineFailed) as error:
+            end(exits.REFUSED, str(error))
+
+
+@contextlib.contextmanager
+def _watched(doing: str) -> Iterator[Callable[["Progress"], None]]:
+    """A line on the screen that says how far a pipeline has come."""
+    with progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as line:
+        task = line.add_task("starting Spark", total=None)
+
+        def tell(now: "Progress") -> None:
+            lag = f", {now.lag:,} to go" if now.lag > 0 else ""
+            rows = f"{now.total_input_rows:,} rows in, {now.total_output_rows:,} out, {now.rows_per_s:,.0f} rows/s{lag}"
+            line.update(task, description=f"{doing}: batch {now.batch + 1:,}, {rows}")
+
+        yield tell
+
+
+@contextlib.contextmanager
+def _steps() -> Iterator[Callable[[str], None]]:
+    with progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as line:
+        task = line.add_task("starting Spark", total=None)
+        yield lambda step: line.update(task, description=step)
+
+
+def _show(done: Any, *, json: bool, endless: bool) -> None:
+    if json:
+        print_json(done)
+    else:
+        left = f", {done.lag:,} offsets are left" if done.lag > 0 else ""
+        typer.echo(
+            f"{done.input_rows:,} rows in, {done.output_rows:,} out, {done.batches:,} batches, "
+            f"{done.duration_s:.1f} s{left}"
+        )
+    if done.stopped and not endless:
+        end(exits.REFUSED, "interrupted; what was done stays, and another run goes on behind it")
+
+
+def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
+    pairs = {}
+    for text in given or ():
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
+        pairs[name] = value
+    return pairs
+
+
+def _tables(given: Sequence[str] | None) -> str | dict[str, str] | None:
+    if not given:
+        return None
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    return _pairs(given, "--table")
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        end(exits.USAGE, f"cannot read {path}: {error.strerror or error}")
+
+
+def _function(text: str) -> Callable[[dict[str, Any]], Any]:
+    """`package.module:name` or `path/to/file.py:name`."""
+    home, sign, name = text.rpartition(":")
+    if not sign or not home or not name:
+        raise typer.BadParameter(f"{text!r} is not MODULE:NAME or FILE.py:NAME", param_hint="--function")
+    try:
+        if home.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(home).stem, home)
+            assert spec is not None, "a name that ends in .py has a loader"
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            sys.path.insert(0, "")
+            module = importlib.import_module(home)
+    except (ImportError, OSError, SyntaxError) as error:
+        raise typer.BadParameter(f"cannot load {home}: {error}", param_hint="--function") from None
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise typer.BadParameter(f"{home} has no function {name!r}", param_hint="--function")
+    called: Callable[[dict[str, Any]], Any] = found
+    return called

@@ -1,0 +1,81 @@
+"""The verbs, as processes: what they print, how they end."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.pipelines.topics import documents, each_once, filled, name, numbers, table_rows
+from tests.spark.serving import Server
+
+PROGRAM = "from oncelog.cli.main import main; main()"
+
+# As if it had never been installed: the search for it finds nothing.
+WITHOUT_SPARK = (
+    "import importlib.util as u; found = u.find_spec; "
+    "u.find_spec = lambda name, *rest: None if name == 'pyspark' else found(name, *rest)"
+)
+
+
+def run(*words: object, program: str = PROGRAM, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, "pipeline", *(str(word) for word in words)]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_file_goes_through_all_verbs(server: Server, tmp_path: Path) -> None:
+    source, topic, target, table = tmp_path / "in.json", name("in"), name("out"), tmp_path / "table"
+    source.write_text("".join(json.dumps(record) + "\n" for record in numbers(0, 50)))
+    (tmp_path / "job.py").write_text("def keep(topics):\n    (only,) = topics.values()\n    return only\n")
+    local = ("--url", server.url, "--master", "local[2]", "--json")
+    ingested = answer(run("ingest", topic, source, "--format", "json", "--key", "kind", "--partitions", 2, *local))
+    assert (ingested["records"], ingested["duplicates"], ingested["files"]) == (50, 0, 1)
+    words = ["--topic", topic, "--application", target, "--checkpoint", tmp_path / "checkpoint", "--partitions", 2]
+    transformed = answer(run("transform", target, *words, "--function", f"{tmp_path / 'job.py'}:keep", *local))
+    assert (transformed["input_rows"], transformed["output_rows"]) == (50, 50)
+    assert each_once(documents(server.url, target), 50)
+    landed = answer(run("land", target, table, "--schema", "id string, n int, kind string", *local))
+    assert landed["output_rows"] == 50
+    assert each_once(table_rows(table), 50)
+    report = tmp_path / "report.html"
+    audited = answer(run("audit", target, "--table", table, "--report", report, *local))
+    assert (audited["lost"], audited["doubled"], audited["records"]) == (0, 0, 50)
+    assert report.stat().st_size > 0
+    filled(server.url, target, numbers(50, 51))
+    done = run("audit", target, "--table", table, *local[:-1])
+    assert done.returncode == 4, done.stderr
+    assert "lost 1, doubled 0" in done.stdout
+
+
+def test_server_that_is_not_there_is_told_before_spark_starts() -> None:
+    done = run("land", "topic", "table", "--url", "http://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "cannot reach" in done.stderr
+
+
+def test_missing_spark_is_told_with_what_to_install(server: Server) -> None:
+    done = run("land", "topic", "table", "--url", server.url, program=f"{WITHOUT_SPARK}; {PROGRAM}")
+    assert done.returncode == 1
+    assert "pip install 'oncelog[spark]'" in done.stderr
+
+
+def test_refusal_is_one_line(server: Server, tmp_path: Path) -> None:
+    done = run("land", name("absent"), tmp_path / "table", "--url", server.url, "--master", "local[1]")
+    assert done.returncode == 1
+    assert "there is no topic" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_function_that_cannot_be_loaded_is_told(server: Server, tmp_path: Path) -> None:
+    words = ["--topic", "t", "--application", "a", "--checkpoint", tmp_path, "--url", server.url]
+    for text in ("nothing", "absent.module:f", f"{tmp_path}/absent.py:f", "json:absent"):
+        done = run("transform", "target", *words, "--function", text)
+        assert done.returncode == 2, done.stderr
+        assert "--function" in done.stderr

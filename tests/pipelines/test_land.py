@@ -1,0 +1,264 @@
+"""Every record is in the table once, through kills, lost checkpoints, other batch sizes and a second lander."""
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+
+from oncelog import pipelines
+from oncelog.client import Client
+from oncelog.pipelines.land import lake_of, records_to_land
+from tests.pipelines.lander import killed_at
+from tests.pipelines.topics import each_once, filled, name, numbers, raw, table_rows
+from tests.spark.serving import Server
+
+SCHEMA = "id string, n int, kind string"
+
+
+def landing(spark: Any, server: Server, topic: str, table: Path, **options: Any) -> pipelines.PipelineResult:
+    return pipelines.land(spark, url=server.url, topic=topic, table=str(table), **options)
+
+
+def test_topic_is_landed_in_batches_and_a_second_run_adds_what_is_new(
+    spark: Any, server: Server, tmp_path: Path
+) -> None:
+    topic, table = filled(server.url, name("landed"), numbers(0, 500)), tmp_path / "table"
+    told: list[pipelines.Progress] = []
+    done = landing(spark, server, topic, table, schema=SCHEMA, max_offsets_per_trigger=200, progress=told.append)
+    assert (done.input_rows, done.output_rows, done.batches, done.lag) == (500, 500, 3, 0)
+    assert [progress.stage for progress in told if progress.batch == 1] == ["written", "committed", "done"]
+    filled(server.url, topic, numbers(500, 520))
+    assert landing(spark, server, topic, table).output_rows == 20
+    rows = table_rows(table)
+    assert each_once(rows, 520)
+    assert {(row["_topic"], row["_partition"]) for row in rows} == {(topic, 0), (topic, 1)}
+    assert all(row["id"] == f"n{row['n']}" and row["_unparsed"] is None for row in rows)
+    # The statistics are true: a reader that skips files by them finds the same rows.
+    for number in (0, 137, 519):
+        assert DeltaTable(str(table)).to_pyarrow_table(filters=[("n", "=", number)]).num_rows == 1
+
+
+@pytest.mark.parametrize("stage", ["written", "committed"])
+def test_lander_killed_around_its_commit_has_landed_each_record_once(
+    spark: Any, server: Server, tmp_path: Path, stage: str
+) -> None:
+    topic, table = filled(server.url, name("killed"), numbers(0, 400)), tmp_path / "table"
+    options = {"url": server.url, "topic": topic, "table": str(table), "schema": SCHEMA}
+    assert killed_at("land", stage, 1, max_offsets_per_trigger=100, **options) == "reached"
+    before = len(table_rows(table))
+    assert before == (200 if stage == "committed" else 100)
+    done = landing(spark, server, topic, table, max_offsets_per_trigger=100)
+    assert done.output_rows == 400 - before
+    assert each_once(table_rows(table), 400)
+
+
+@pytest.mark.parametrize("per_batch", [50, 70, 400])
+def test_lost_checkpoint_with_another_batch_size_goes_on_where_the_table_ends(
+    spark: Any, server: Server, tmp_path: Path, per_batch: int
+) -> None:
+    topic, table = filled(server.url, name("lost"), numbers(0, 200)), tmp_path / "table"
+    checkpoint = tmp_path / "checkpoint"
+    landing(spark, server, topic, table, schema=SCHEMA, max_offsets_per_trigger=100, checkpoint=str(checkpoint))
+    shutil.rmtree(checkpoint)
+    filled(server.url, topic, numbers(200, 400))
+    landing(spark, server, topic, table, max_offsets_per_trigger=per_batch, checkpoint=str(checkpoint))
+    assert each_once(table_rows(table), 400)
+
+
+def test_checkpoint_that_is_behind_the_table_leaves_out_what_the_table_has(
+    spark: Any, server: Server, tmp_path: Path
+) -> None:
+    topic, table = filled(server.url, name("behind"), numbers(0, 100)), tmp_path / "table"
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    landing(spark, server, topic, table, schema=SCHEMA, checkpoint=old)
+    filled(server.url, topic, numbers(100, 200))
+    landing(spark, server, topic, table, checkpoint=new)
+    filled(server.url, topic, numbers(200, 230))
+    # The old checkpoint begins at 100: its first batch has rows that are landed and rows that are not.
+    assert landing(spark, server, topic, table, checkpoint=old).output_rows == 30
+    assert each_once(table_rows(table), 230)
+
+
+def test_table_that_was_set_back_is_refused_instead_of_leaving_a_gap(
+    spark: Any, server: Server, tmp_path: Path
+) -> None:
+    topic, table = filled(server.url, name("setback"), numbers(0, 100)), tmp_path / "table"
+    checkpoint = str(tmp_path / "checkpoint")
+    landing(spark, server, topic, table, schema=SCHEMA, checkpoint=checkpoint)
+    shutil.rmtree(table)
+    filled(server.url, topic, numbers(100, 120))
+    other = filled(server.url, name("other"), numbers(0, 10))
+    landing(spark, server, other, table, schema=SCHEMA)
+    with pytest.raises(pipelines.PipelineRefused, match="not at all"):
+        landing(spark, server, topic, table, checkpoint=checkpoint)
+    assert len(table_rows(table)) == 10
+    landing(spark, server, topic, table, checkpoint=str(tmp_path / "fresh"))
+    assert each_once([row for row in table_rows(table) if row["_topic"] == topic], 120)
+
+
+@pytest.mark.parametrize("form", ["delta", "parquet"])
+def test_of_two_landers_at_once_one_loses_and_nothing_is_doubled(
+    spark: Any, server: Server, tmp_path: Path, form: str
+) -> None:
+    topic, table = filled(server.url, name("two"), numbers(0, 100)), tmp_path / "table"
+    landing(spark, server, topic, table, schema=SCHEMA, format=form)
+    filled(server.url, topic, numbers(100, 150))
+    written, go_on = threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+
+    def hang(progress: pipelines.Progress) -> None:
+        # Its files are there, its commit is not.
+        if progress.stage == "written":
+            written.set()
+            go_on.wait()
+
+    def slow() -> None:
+        try:
+            landing(spark, server, topic, table, format=form, checkpoint=str(tmp_path / "slow"), progress=hang)
+        except pipelines.PipelineRefused as error:
+            failures.append(error)
+
+    from pyspark import InheritableThread
+
+    thread = InheritableThread(target=slow)
+    thread.start()
+    try:
+        assert written.wait(90)
+        landing(spark, server, topic, table, format=form, checkpoint=str(tmp_path / "fast"))
+    finally:
+        go_on.set()
+        thread.join()
+    assert [type(error).__name__ for error in failures] == ["PipelineRefused"]
+    assert "another lander" in str(failures[0])
+    assert each_once(spark_rows(spark, table), 150)
+
+
+def spark_rows(spark: Any, table: Path) -> list[dict[str, Any]]:
+    lake = lake_of(str(table))
+    return [row.asDict() for row in spark.read.schema(lake.schema()).parquet(*lake.files()).collect()]
+
+
+def test_records_that_do_not_fit_keep_their_bytes(spark: Any, server: Server, tmp_path: Path) -> None:
+    good, fits_not, unknown = b'{"n": 1, "id": "a"}', b'{"n": "text", "id": "b"}', b'{"n": 2, "id": "c", "more": [1]}'
+    bad = [b"no JSON", b"", b"\xff\xfe\x00", b"17", b"[1, 2]", b'{"n": 3']
+    topic = raw(server.url, name("bad"), [good, fits_not, unknown, *bad])
+    landing(spark, server, topic, tmp_path / "table", schema="id string, n int")
+    rows = sorted(table_rows(tmp_path / "table"), key=lambda row: row["_offset"])
+    assert [row["_unparsed"] for row in rows] == [None, fits_not, unknown, *bad]
+    assert [(row["id"], row["n"]) for row in rows[:3]] == [("a", 1), ("b", None), ("c", 2)]
+    result = pipelines.audit(url=server.url, topics=[topic], table=str(tmp_path / "table"), spark=spark)
+    assert result.sound, result.examples
+
+
+def test_schema_is_inferred_once_and_kept_in_the_table(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic, table = filled(server.url, name("inferred"), numbers(0, 20)), tmp_path / "table"
+    landing(spark, server, topic, table)
+    filled(server.url, topic, [{"id": "x", "n": 20, "kind": "k", "late": True}])
+    landing(spark, server, topic, table)
+    rows = table_rows(table)
+    assert each_once(rows, 21)
+    assert [row["_unparsed"] is not None for row in sorted(rows, key=lambda row: row["n"])] == [False] * 20 + [True]
+    with pytest.raises(pipelines.PipelineRefused, match="the table has the schema"):
+        landing(spark, server, topic, table, schema="id string, n string")
+
+
+def test_empty_topic_without_a_schema_makes_no_table(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic = filled(server.url, name("empty"), [])
+    assert landing(spark, server, topic, tmp_path / "table").batches == 0
+    assert not (tmp_path / "table").exists()
+
+
+def test_holes_alone_move_the_table_on(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic, table = filled(server.url, name("holes"), numbers(0, 40), partitions=1), tmp_path / "table"
+    with Client(server.url) as client:
+        client.delete_records(topic, [(10, 30)])
+    landing(spark, server, topic, table, schema=SCHEMA, max_offsets_per_trigger=10)
+    assert sorted(row["n"] for row in table_rows(table)) == [*range(10), *range(30, 40)]
+
+
+def test_partitioned_table_is_read_alike_by_three_readers(spark: Any, server: Server, tmp_path: Path) -> None:
+    kinds = ["plain", "with blank", "a/b", "50%", None, "ü"]
+    records = [{"id": f"n{number}", "n": number, "kind": kinds[number % 6]} for number in range(60)]
+    topic, table = filled(server.url, name("parts"), records), tmp_path / "table"
+    landing(spark, server, topic, table, schema=SCHEMA, partition_by=["kind"])
+    rows = table_rows(table)
+    assert each_once(rows, 60)
+    assert {row["n"]: row["kind"] for row in rows} == {record["n"]: record["kind"] for record in records}
+    result = pipelines.audit(url=server.url, topics=[topic], table=str(table), spark=spark)
+    assert result.sound, result.examples
+
+
+def test_parquet_table_names_the_files_that_count(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic, table = filled(server.url, name("parquet"), numbers(0, 200)), tmp_path / "table"
+    options = {"schema": SCHEMA, "format": "parquet", "max_offsets_per_trigger": 80}
+    assert landing(spark, server, topic, table, **options).output_rows == 200
+    files = lake_of(str(table)).files()
+    assert duckdb.execute("SELECT count(*), count(DISTINCT n) FROM read_parquet(?)", [files]).fetchone() == (200, 200)
+    result = pipelines.audit(url=server.url, topics=[topic], table=str(table), spark=spark)
+    assert result.sound, result.examples
+
+
+def test_partition_that_was_added_later_is_landed_from_its_beginning(
+    spark: Any, server: Server, tmp_path: Path
+) -> None:
+    topic, table = filled(server.url, name("grown"), numbers(0, 50), partitions=1), tmp_path / "table"
+    landing(spark, server, topic, table, schema=SCHEMA)
+    with Client(server.url) as client:
+        client.grow_topic(topic, 2)
+        for record in numbers(50, 60):
+            client.append(topic, record, partition=1)
+    landing(spark, server, topic, table)
+    assert each_once(table_rows(table), 60)
+
+
+def test_topic_that_was_made_anew_is_refused(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic, table = filled(server.url, name("anew"), numbers(0, 50)), tmp_path / "table"
+    landing(spark, server, topic, table, schema=SCHEMA)
+    with Client(server.url) as client:
+        client.delete_topic(topic)
+    filled(server.url, topic, numbers(0, 10))
+    with pytest.raises(pipelines.PipelineRefused, match="made anew"):
+        landing(spark, server, topic, table)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"schema": "id what"}, "schema"),
+        ({"schema": "_offset int"}, "reserved"),
+        ({"format": "csv", "schema": SCHEMA}, "delta or parquet"),
+        ({"partition_by": ["absent"], "schema": SCHEMA}, "no column"),
+        ({"partition_by": ["_timestamp"], "schema": SCHEMA}, "a folder is named by"),
+        ({"starting": "yesterday", "schema": SCHEMA}, "starting"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    spark: Any, server: Server, tmp_path: Path, options: dict[str, Any], says: str
+) -> None:
+    topic = filled(server.url, name("refused"), numbers(0, 1))
+    with pytest.raises(pipelines.PipelineRefused, match=says):
+        landing(spark, server, topic, tmp_path / "table", **options)
+    assert not (tmp_path / "table").exists()
+
+
+def test_rule_for_a_batch_is_a_table() -> None:
+    """Where the table ends, where the batch begins and ends → the first offset to land, all there, or refused."""
+    rule = [
+        (None, 0, 10, 0),
+        (0, 0, 10, 0),
+        (5, 0, 10, 5),
+        (10, 0, 10, None),
+        (12, 0, 10, None),
+        (5, 5, 5, None),
+    ]
+    for held, start, end, first in rule:
+        known = {} if held is None else {0: held}
+        assert records_to_land(known, {0: 0}, {0: start}, {0: end}, "t") == (None if first is None else {0: first})
+    with pytest.raises(pipelines.PipelineRefused, match="would be missing"):
+        records_to_land({0: 4}, {0: 0}, {0: 5}, {0: 10}, "t")
+    with pytest.raises(pipelines.PipelineRefused, match="not at all"):
+        records_to_land({}, {0: 4}, {0: 5}, {0: 10}, "t")
