@@ -44,11 +44,11 @@ setup: .venv/.packages .venv/.project ## make .venv, install pinned packages, bu
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
-run: setup ## start a server, write to it through kills and a bad network, audit the result
-	$(BIN)/python examples/http_demo.py $(ARGS)
+run: setup .venv/.spark ## the demo: every face, a bad network, kills, Spark to a Delta table, an audit (ARGS="--seed 7 --scale 0.5")
+	$(BIN)/oncelog demo $(ARGS)
 
 test: setup ## run the tests (ARGS="-k name" to choose); those of Spark are `make spark`
-	$(BIN)/python -m pytest -n $(WORKERS) --ignore tests/spark $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --ignore tests/spark --ignore tests/demo/spark $(ARGS)
 
 .venv/.spark: constraints-spark.txt .venv/.project
 	@echo "installing PySpark into .venv, about a minute"
@@ -56,7 +56,7 @@ test: setup ## run the tests (ARGS="-k name" to choose); those of Spark are `mak
 	@touch $@
 
 spark: setup .venv/.spark ## install PySpark and run the tests of the connector (needs Java 17)
-	PYSPARK_PYTHON=$(CURDIR)/$(BIN)/python $(BIN)/python -m pytest --timeout 600 tests/spark $(ARGS)
+	PYSPARK_PYTHON=$(CURDIR)/$(BIN)/python $(BIN)/python -m pytest --timeout 600 tests/spark tests/demo/spark $(ARGS)
 
 check: setup ## format, lint, types, layers
 	$(BIN)/ruff format --check $(CODE)

@@ -10,7 +10,7 @@ from oncelog import __version__
 from oncelog.cli import exits
 from oncelog.cli.main import app
 
-VERBS = ("serve", "append", "read", "streams", "producers", "receipts", "cursors", "verify", "doctor")
+VERBS = ("serve", "append", "read", "streams", "producers", "receipts", "cursors", "verify", "doctor", "demo")
 CLI = Path(__file__).resolve().parent.parent.parent / "src" / "oncelog" / "cli"
 
 

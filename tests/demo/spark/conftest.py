@@ -1,4 +1,4 @@
-"""Whole runs, with a real Spark: minutes, so they have a folder that can be left out. Without pyspark nothing is here."""
+"""Whole runs with a real Spark: minutes, so their folder can be left out. Without pyspark nothing is here."""
 
 import importlib.util
 
