@@ -55,7 +55,7 @@ test: setup ## run the tests (ARGS="-k name" to choose); those of Spark are `mak
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints-spark.txt
 	@touch $@
 
-spark: setup .venv/.spark ## install PySpark and run the tests of the connector (needs Java 17)
+spark: setup .venv/.spark ## install PySpark and run the tests that need it: connector, pipelines, demo
 	PYSPARK_PYTHON=$(CURDIR)/$(BIN)/python $(BIN)/python -m pytest --timeout 600 tests/spark tests/demo/spark $(ARGS)
 
 check: setup ## format, lint, types, layers

@@ -21,8 +21,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 class Driver:
     """The program below, in a process group with its JVM and its Python workers."""
 
+    command: tuple[str, ...] = ("-m", "tests.spark.driver")
+
     def __init__(self, **told: object) -> None:
-        command = [sys.executable, "-m", "tests.spark.driver", json.dumps(told)]
+        command = [sys.executable, *self.command, json.dumps(told)]
         self._process = Popen(command, cwd=ROOT, stdout=PIPE, text=True, start_new_session=True)
 
     def line(self) -> str:
