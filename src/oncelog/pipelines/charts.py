@@ -18,6 +18,9 @@ RIGHT: Final = 10
 TOP: Final = 22
 BOTTOM: Final = 24
 
+NAME_CHARACTERS: Final = 18
+"""Of a name beside its line; the rest is in the legend."""
+
 
 class Mark(NamedTuple):
     """An event on the time axis."""
@@ -80,7 +83,7 @@ def stacked(
     return _svg(width, height, body)
 
 
-def columns(values: Sequence[int], tips: Sequence[str], colour: int, width: int, height: int = 120) -> str:
+def columns(values: Sequence[int], tips: Sequence[str], width: int, height: int = 120) -> str:
     """One column for each value."""
     top = nice(max(values, default=1))
     room = (width - LEFT - RIGHT) / max(1, len(values))
@@ -91,7 +94,7 @@ def columns(values: Sequence[int], tips: Sequence[str], colour: int, width: int,
     for number, (value, tip) in enumerate(zip(values, tips, strict=True)):
         x = LEFT + number * room
         body.append(
-            f'<rect class="c{colour % COLOURS}" x="{x:.1f}" y="{base - value * down:.1f}" width="{bar:.1f}" '
+            f'<rect class="plain" x="{x:.1f}" y="{base - value * down:.1f}" width="{bar:.1f}" '
             f'height="{value * down:.1f}"><title>{escape(tip)}</title></rect>'
         )
     every = max(1, math.ceil(len(values) / (width / 60)))
@@ -103,7 +106,8 @@ def columns(values: Sequence[int], tips: Sequence[str], colour: int, width: int,
 
 def spreads(lines: Sequence[Spread], width: int) -> str:
     """On a logarithmic axis of milliseconds: a bar from the low to the high quantile, a dot, a tick for the most."""
-    row, names = 30, 84
+    row = 30
+    names = 12 + 7 * min(NAME_CHARACTERS, max((len(line.name) for line in lines), default=0))
     height = TOP + row * len(lines) + BOTTOM
     low = max(0.1, min((line.low for line in lines), default=1))
     high = max((line.most for line in lines), default=10)
@@ -128,7 +132,7 @@ def spreads(lines: Sequence[Spread], width: int) -> str:
         )
         body.append(
             f'<g class="spread"><title>{tip}</title>'
-            f'<text class="name" x="0" y="{y + 4:.1f}">{escape(line.name[:12])}</text>'
+            f'<text class="name" x="0" y="{y + 4:.1f}">{escape(line.name[:NAME_CHARACTERS])}</text>'
             f'<line class="thin" x1="{at(line.low):.1f}" x2="{at(line.most):.1f}" y1="{y}" y2="{y}"/>'
             f'<rect class="c{number % COLOURS}" x="{at(line.low):.1f}" y="{y - 5}" '
             f'width="{max(1.0, at(line.high) - at(line.low)):.1f}" height="10" rx="2"/>'

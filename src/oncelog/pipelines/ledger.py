@@ -2,9 +2,10 @@
 
 One file per producer, one JSON object per line:
 
-    {"state":"sent","writer":"shop-1","face":"http","topic":"orders","id":"o-17","time_ms":…,"hash":"<sha256 of value>",
-     "partition":0,"order":42,"commit":"c-9"}
-    {"state":"confirmed","writer":"shop-1","face":"http","topic":"orders","id":"o-17","time_ms":…,"partition":0,"offset":1203}
+    {"state":"sent","writer":"shop-1","face":"http","topic":"orders","id":"o-17","time_ms":…,
+     "hash":"<sha256 of the value>","partition":0,"order":42,"commit":"c-9"}
+    {"state":"confirmed","writer":"shop-1","face":"http","topic":"orders","id":"o-17","time_ms":…,
+     "partition":0,"offset":1203}
     {"state":"refused", …}
 
 `id` is the record's identity, and the record must carry it: `audit` finds it in the log by an expression, by default

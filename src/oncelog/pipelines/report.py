@@ -32,7 +32,7 @@ BARS_MAX: Final = 160
 WORDS: Final = {
     "lost": "lost",
     "doubled": "doubled",
-    "torn": "commits torn",
+    "torn": "torn",
     "out_of_order": "out of order",
     "conflicting": "conflicting",
     "unexpected": "unexpected",
@@ -143,40 +143,47 @@ def _count(count: int, word: str) -> str:
 
 
 def _topics(topics: Sequence[Mapping[str, Any]]) -> str:
-    ledgers = any(topic["sent"] for topic in topics)
-    tables = any(topic["table_rows"] >= 0 for topic in topics)
-    heads = ["topic", "records"]
-    if ledgers:
-        heads += ["sent", "confirmed", *(WORDS[name] for name in _LOG)]
-    if tables:
-        heads += ["rows in table", "lost", "doubled", "differing", "unexpected"]
-    rows = []
-    for topic in topics:
-        cells = [f"<td>{escape(topic['topic'])}</td>", f"<td>{topic['records']:,}</td>"]
-        if ledgers:
-            known = bool(topic["sent"])
-            cells += [_cell(topic[name], known=known) for name in ("sent", "confirmed")]
-            cells += [_cell(topic[name], known=known, fault=True) for name in _LOG]
-        if tables:
-            known = topic["table_rows"] >= 0
-            cells.append(_cell(topic["table_rows"], known=known))
-            cells += [_cell(topic[name], known=known, fault=True) for name in _TABLE]
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    groups = "<th></th><th></th>" + ('<th class="group" colspan="8">the log, by the ledgers</th>' if ledgers else "")
-    groups += '<th class="group" colspan="5">the table, by the log</th>' if tables else ""
+    parts = []
+    sent = [topic for topic in topics if topic["sent"]]
+    if sent:
+        heads = ["topic", "sent", "confirmed", "in the log", *(WORDS[name] for name in _LOG)]
+        rows = [
+            [_cell(topic[name]) for name in ("sent", "confirmed", "records")]
+            + [_cell(topic[name], fault=True) for name in _LOG]
+            for topic in sent
+        ]
+        note = "What producers wrote down before they sent it, against what is there. What was confirmed must be there."
+        parts.append(_section("The log, by its producers' ledgers", note, heads, sent, rows))
+    landed = [topic for topic in topics if topic["table_rows"] >= 0]
+    if landed:
+        heads = ["topic", "in the log", "in the table", "lost", "doubled", "differing", "unexpected"]
+        rows = [
+            [_cell(topic[name]) for name in ("records", "table_rows")]
+            + [_cell(topic[name], fault=True) for name in _TABLE]
+            for topic in landed
+        ]
+        note = "Every record against its row, column by column."
+        parts.append(_section("The table, by the log", note, heads, landed, rows))
+    if not parts:
+        rows = [[_cell(topic["records"])] for topic in topics]
+        parts.append(_section("The log", "Nothing was given to compare it with.", ["topic", "records"], topics, rows))
+    return "\n".join(parts)
+
+
+def _section(
+    heading: str, note: str, heads: Sequence[str], topics: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[str]]
+) -> str:
     head = "".join(f"<th>{name}</th>" for name in heads)
+    lines = (
+        f"<tr><td>{escape(topic['topic'])}</td>{''.join(cells)}</tr>" for topic, cells in zip(topics, rows, strict=True)
+    )
     return (
-        "<h2>By topic</h2>\n"
-        '<p class="note">Every record that a producer had confirmed is looked for in the log, and every record of the '
-        "log in the table, by content.</p>\n"
-        f'<div class="scroll"><table><thead><tr>{groups}</tr><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody>'
-        "</table></div>"
+        f'<h2>{heading}</h2>\n<p class="note">{note}</p>\n<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 
-def _cell(value: int, *, known: bool, fault: bool = False) -> str:
-    if not known:
-        return '<td class="none">–</td>'
+def _cell(value: int, *, fault: bool = False) -> str:
     if fault:
         return f'<td class="{"fault" if value else "none"}">{value:,}</td>'
     return f"<td>{value:,}</td>"
@@ -218,7 +225,7 @@ def _latency(latencies: Sequence[Latency]) -> str:
 
 def _batches(batches: Mapping[str, Sequence[BatchDone]]) -> str:
     parts = ["<h2>Batches of the pipelines</h2>", '<p class="note">Rows of each batch, in their order.</p>']
-    for number, (name, history) in enumerate(batches.items()):
+    for name, history in batches.items():
         shown = history[-BARS_MAX:]
         rows = [batch.input_rows for batch in shown]
         tips = [
@@ -231,7 +238,7 @@ def _batches(batches: Mapping[str, Sequence[BatchDone]]) -> str:
             f"{sum(batch.output_rows for batch in history):,} out, median {seconds[len(seconds) // 2]:.2g} s"
         )
         parts.append(f"<h3>{escape(name)} <span>{said}</span></h3>")
-        wide, narrow = (charts.columns(rows, tips, number, width) for width in (WIDE, NARROW))
+        wide, narrow = (charts.columns(rows, tips, width) for width in (WIDE, NARROW))
         parts.append(f'<figure><div class="wide">{wide}</div><div class="narrow">{narrow}</div></figure>')
     return "\n".join(parts)
 

@@ -33,7 +33,7 @@ p.note { margin: 0 0 14px; color: var(--soft); font-size: 14px; max-width: 66ch;
 .verdict { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); border-top: 2px solid var(--ink); }
 .verdict > div { padding: 14px 0 10px; }
 .verdict .count { font-size: 76px; line-height: 1; font-weight: 600; letter-spacing: -0.04em; }
-.verdict .word { margin-top: 6px; color: var(--soft); }
+.verdict .word { margin-top: 8px; color: var(--soft); }
 .others {
   display: grid; grid-template-columns: repeat(5, minmax(0, 1fr)); border-top: 1px solid var(--line);
   border-bottom: 1px solid var(--line); padding: 12px 0;
@@ -49,7 +49,6 @@ th:first-child, td:first-child { text-align: left; padding-left: 0; font-weight:
 tr:last-child td { border-bottom: 0; }
 td.none { color: var(--soft); }
 td.fault { font-weight: 650; }
-th.group { text-align: left; padding-left: 18px; border-bottom: 0; padding-bottom: 0; font-size: 12px; }
 figure { margin: 0; }
 figure svg { display: block; max-width: 100%; height: auto; overflow: visible; }
 figure .narrow { display: none; }
@@ -66,6 +65,7 @@ svg .mark path, svg .mark circle, svg .mark rect { fill: currentColor; }
 svg.mark path, svg.mark circle, svg.mark rect { fill: currentColor; }
 .m0 { color: var(--bad); } .m1 { color: var(--ink); } .m2 { color: var(--c3); }
 .m3 { color: var(--c1); } .m4 { color: var(--c4); } .m5 { color: var(--c5); }
+svg .plain { fill: var(--soft); opacity: 0.7; }
 svg .thin { stroke: var(--soft); stroke-width: 1; }
 svg .most { stroke: var(--soft); stroke-width: 1.5; }
 svg .middle { stroke: var(--paper); stroke-width: 2; }
