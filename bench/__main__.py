@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("codec", "id_runs", "engine", "growth", "http")
+NAMES = ("codec", "id_runs", "engine", "growth", "http", "spark")
 
 
 def main() -> int:
