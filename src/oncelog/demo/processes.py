@@ -41,7 +41,7 @@ class Process:
         on_line: Callable[[str], None] = lambda _: None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`on_line` gets every line that it says; `errors` is the file where its complaints go."""
+        """`on_line` gets every JSON object that it says; `errors` is the file where its complaints go."""
         self.name = name
         self._command = (sys.executable, "-m", module, argument)
         self._errors = errors
@@ -65,7 +65,9 @@ class Process:
             assert process is not None
             assert process.stdout is not None
             while line := await process.stdout.readline():
-                self._on_line(line.decode(errors="replace").strip())
+                if line.startswith(b"{") and line.endswith(b"}\n"):
+                    # Anything else is a library's remark, or was cut off by a kill.
+                    self._on_line(line.decode())
             code = await process.wait()
             if self._pause_s is None:
                 break
@@ -90,18 +92,11 @@ class Process:
         """Until nothing of it is left; after `discard`."""
         if self._process is not None:
             await self._process.wait()
-            while session_members(self._process.pid):
-                self._signal()
-                await asyncio.sleep(GONE_LOOK_S)
+            await session_gone(self._process.pid)
 
     def _signal(self) -> None:
         assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        # Spark's Python workers form a group of their own, but stay in the session.
-        for pid in session_members(self._process.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_session(self._process.pid)
 
     async def _start(self) -> None:
         with self._errors.open("ab") as errors:
@@ -119,6 +114,23 @@ class Process:
         """The last line: of a traceback, and of what a program says before it leaves, the one that matters."""
         text = self._errors.read_bytes()[-_STDERR_SHOWN_BYTES:].decode(errors="replace").strip()
         return text.splitlines()[-1] if text else "it did not say why"
+
+
+def kill_session(session: int) -> None:
+    """SIGKILL to the process that leads it, and to all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(session, signal.SIGKILL)
+    # Spark's Python workers form a group of their own, but stay in the session.
+    for pid in session_members(session):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+async def session_gone(session: int) -> None:
+    """Until nobody of it is left."""
+    while session_members(session):
+        kill_session(session)
+        await asyncio.sleep(GONE_LOOK_S)
 
 
 def session_members(session: int) -> list[int]:

@@ -3,7 +3,8 @@
 1. A server starts; two networks stand before it, a bad one for the writers and a milder one for Spark.
 2. Producers of every face write, a Spark driver runs the pipelines, and the striker kills by the plan. All at once.
 3. When the last producer has ended, a closing payment ends the trading day; Spark comes to the end of everything.
-4. What must have come out is worked out from the ledgers, and the audit compares.
+4. What must have come out is worked out from the ledgers, and the audit compares. The server stops, and `verify`
+   rebuilds the log from its journal.
 
 Whatever ends the run, nothing that was started stays: no process, and no folder unless it is to be kept.
 """
@@ -80,12 +81,15 @@ def run_demo(
         places.make()
         demo = Demo(plan, places, report.absolute(), console, before_audit)
         verdict = asyncio.run(_interruptible(demo.run()))
+    except BaseException:
+        if keep:
+            console.print(f"kept: {places.folder}", soft_wrap=True)
+        raise
+    else:
         verdict.folder = str(places.folder) if keep else ""
         return verdict
     finally:
-        if keep:
-            console.print(f"kept: {places.folder}", soft_wrap=True)
-        else:
+        if not keep:
             shutil.rmtree(places.folder)
 
 
@@ -172,6 +176,10 @@ class Demo:
             await self._prove()
             await driving
             watching.cancel()
+        board.auditing.begin("the journal is rebuilt and compared with the index")
+        await self._server.stop()
+        await self._server.verify()
+        board.auditing.end("log, table and ledgers compared; the journal verified")
 
     async def start(self) -> Striker:
         """The server, the networks and the topics are there; processes are made, and none of them started."""
@@ -200,7 +208,7 @@ class Demo:
         """A payment long after the trading day: the watermark passes the last window, and Spark writes it out."""
         at = (OPENING + datetime.timedelta(days=7)).isoformat().replace("+00:00", "Z")
         value = msgspec.json.encode({"order_id": CLOSING, "cents": 0, "status": "closing", "at": at})
-        with Ledger(self._places.ledger(CLOSING), writer=CLOSING, face=CLOSING) as ledger:
+        with Ledger(self._places.ledger(CLOSING), writer=CLOSING, face="ids") as ledger:
             ledger.sent(PAYMENTS, CLOSING, value, partition=0)
             ledger.sync()
             async with AsyncClient(f"http://{HOST}:{self._storm.port}") as client:
@@ -216,7 +224,6 @@ class Demo:
         await self._before_audit(places, self._server.url)
         places.audit_wanted.touch()
         await board.until(lambda: self._audit is not None)
-        board.auditing.end("done")
 
     # --- what it needs --------------------------------------------------------------------------------------------
 

@@ -4,15 +4,14 @@ The port is kept by a socket that is bound and never listens: while the server i
 """
 
 import asyncio
-import contextlib
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
 from typing import Final
 
 from oncelog.demo.network import HOST
+from oncelog.demo.processes import kill_session, session_gone
 from oncelog.errors import OncelogError
 
 READY_WITHIN_S: Final = 60.0
@@ -24,7 +23,7 @@ SEGMENT_BYTES: Final = 1 << 20
 CHECKPOINT_BYTES: Final = 256 * 1024
 """Both small, so that segments change and the index is committed between two kills, and the directory stays small."""
 
-SERVE: Final = "from oncelog.cli.main import main; main()"
+RUN: Final = "from oncelog.cli.main import main; main()"
 
 _STDERR_SHOWN_BYTES: Final = 2_000
 
@@ -44,7 +43,6 @@ class Server:
         self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._reservation.bind((HOST, 0))
         self.port: int = self._reservation.getsockname()[1]
-        self.kills = 0
 
     @property
     def url(self) -> str:
@@ -60,7 +58,7 @@ class Server:
         with self._errors.open("ab") as errors:
             # A session of its own: an interrupt from the keyboard reaches only us.
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", SERVE, *arguments,
+                sys.executable, "-c", RUN, *arguments,
                 stdout=asyncio.subprocess.PIPE, stderr=errors, start_new_session=True,
             )  # fmt: skip
         assert self._process.stdout is not None
@@ -80,7 +78,6 @@ class Server:
             raise ServerFailed(f"the server ended with code {process.returncode} by itself: {self._stderr()}")
         self.discard()
         await process.wait()
-        self.kills += 1
 
     async def stop(self) -> None:
         """SIGTERM, and the exit code must be 0."""
@@ -97,12 +94,25 @@ class Server:
         if code != 0:
             raise ServerFailed(f"the server ended with code {code}: {self._stderr()}")
 
+    async def verify(self) -> None:
+        """`oncelog verify` of the directory, after `stop`. Raises ServerFailed if it finds damage."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", RUN, "verify", os.fspath(self._directory),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            said, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                kill_session(process.pid)
+        if process.returncode != 0:
+            raise ServerFailed(f"oncelog verify ended with code {process.returncode}: {said.decode().strip()}")
+
     def discard(self) -> None:
         """End it in any state, its index builder included."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill_session(process.pid)
 
     async def close(self) -> None:
         """Let go of everything; nothing is left when it returns."""
@@ -110,6 +120,7 @@ class Server:
         self.discard()
         if process is not None:
             await process.wait()
+            await session_gone(process.pid)
         self._reservation.close()
 
     def _stderr(self) -> str:

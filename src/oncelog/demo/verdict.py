@@ -134,11 +134,12 @@ def _table(verdict: Verdict) -> Iterator[Text]:
 
 def _row(label: str, counts: tuple[Cell, ...], faults: tuple[int, ...] = ()) -> Text:
     row = Text(f"{label:{LABEL_COLUMNS}}")
-    widths = [width for _, _, width in COLUMNS]
-    for count, width in zip(counts, widths, strict=False):
+    widths = iter(width for _, _, width in COLUMNS)
+    for count in counts:
+        width = next(widths)
         row.append(" " * width if count is None else _fitted(count, width))
-    for fault, width in zip(faults, widths[len(counts) :], strict=True):
-        row.append(_fitted(fault, width), "green" if fault == 0 else "bold red")
+    for fault in faults:
+        row.append(_fitted(fault, next(widths)), "green" if fault == 0 else "bold red")
     row.rstrip()
     return row
 
@@ -163,6 +164,8 @@ def _words(verdict: Verdict) -> Iterator[Text]:
     )
     yield from (Text(f"  {example}", "red") for example in audit.examples)
     yield Text(f"{clock(verdict.elapsed_s)} min, seed {verdict.seed}; report: {_short(verdict.report)}")
+    if verdict.folder:
+        yield Text(f"kept: {verdict.folder}")
 
 
 def _short(report: str) -> str:
