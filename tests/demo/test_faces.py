@@ -56,6 +56,7 @@ async def run(plan: Plan, folder: Path) -> Ran:
     async with made(plan, folder) as (demo, places):
         striker = await demo.start()
         await demo.write(striker)
+        await demo.close_the_day()
         log: Log = {}
         async with AsyncClient(demo.url) as client:
             for topic in TOPICS:

@@ -87,6 +87,7 @@ class Board:
         self.cut = 0
         self.delayed = 0
         self.on_event: Callable[[str, str], object] = lambda _time, _text: None
+        self.on_note: Callable[[str, str], object] = lambda _time, _text: None
         self._began = time.monotonic()
         self._changed = asyncio.Event()
 
@@ -124,6 +125,10 @@ class Board:
     def tell(self, text: str) -> None:
         """Something happened that a watcher should see."""
         self.on_event(clock(self.elapsed_s), text)
+
+    def note(self, text: str) -> None:
+        """Something that a picture shows by itself, for those who have none."""
+        self.on_note(clock(self.elapsed_s), text)
 
 
 def clock(seconds: float) -> str:

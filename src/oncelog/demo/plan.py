@@ -88,7 +88,8 @@ def planned(seed: int, scale: float, shares: Sequence[Share]) -> Plan:
     driver_at = chance.choice(DRIVER_STRIKE_BATCH)
     strikes.append(Strike(Moment.BATCHES, driver_at, chance.uniform(0, 1.5), DRIVER, 0.0))
     for number in range(SERVER_STRIKES_SPARK):
-        at = 1 + number * (driver_at + 1) + chance.randrange(2)
+        # The first before the driver's death or soon after it, the others while its successor works.
+        at = 1 + number * driver_at + chance.randrange(2)
         strikes.append(Strike(Moment.BATCHES, at, chance.uniform(0, 0.5), SERVER, chance.uniform(0.1, 0.6)))
     strikes.sort(key=lambda strike: (strike.moment.name, strike.at))
     return Plan(seed, scale, tuple(shares), tuple(strikes))

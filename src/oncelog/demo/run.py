@@ -50,6 +50,12 @@ DEADLINE_S: Final = 600.0
 DEADLINE_PER_SCALE_S: Final = 300.0
 """A run takes two minutes on two quiet cores, and must end on a machine that is four times slower. Beyond, it hangs."""
 
+NETWORK_LOOK_S: Final = 0.25
+"""As often as the screen is drawn."""
+
+NOTE_ORDERS_EVERY_S: Final = 10.0
+"""Where nobody can see the picture move, a line tells that it goes on."""
+
 CLOSING: Final = "closing"
 
 BeforeAudit = Callable[[Places, str], Awaitable[None]]
@@ -163,19 +169,22 @@ class Demo:
         striker = await self.start()
         assert self._driver is not None
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(self._watch_networks())
+            watching = (group.create_task(self._watch_networks()), group.create_task(self._note_orders()))
             driving = group.create_task(self._driver.run())
             batch_strikes = group.create_task(striker.run(Moment.BATCHES))
             board.piping.begin("the virtual machine starts")
             await self.write(striker)
+            # The driver may not finish before it was killed, and its successor must find something to do.
             await striker.driver_struck.wait()
+            await self.close_the_day()
             self._places.writing_done.touch()
             await self._flowed.wait()
             batch_strikes.cancel()
             board.piping.end(f"{board.batches} batches, {sum(flow.rows for flow in board.flows.values()):,} rows")
             await self._prove()
             await driving
-            watching.cancel()
+            for task in watching:
+                task.cancel()
         board.auditing.begin("the journal is rebuilt and compared with the index")
         await self._server.stop()
         await self._server.verify()
@@ -199,12 +208,11 @@ class Demo:
             for process in self._producers.values():
                 group.create_task(process.run())
             group.create_task(striker.run(Moment.ORDERS))
-        await self._close_the_day()
         records = sum(tally.confirmed for tally in board.tallies.values())
         board.writing.end(f"{board.orders_confirmed:,} orders, {records:,} records confirmed")
         board.tell(f"every producer is done: {board.writing.detail}")
 
-    async def _close_the_day(self) -> None:
+    async def close_the_day(self) -> None:
         """A payment long after the trading day: the watermark passes the last window, and Spark writes it out."""
         at = (OPENING + datetime.timedelta(days=7)).isoformat().replace("+00:00", "Z")
         value = msgspec.json.encode({"order_id": CLOSING, "cents": 0, "status": "closing", "at": at})
@@ -280,10 +288,12 @@ class Demo:
         elif said.event == "batch":
             board.flows[said.flow].batches += 1
             board.flows[said.flow].rows += said.rows
+            board.note(f"Spark driver {self._driver.lives}, {board.flows[said.flow].label}: {said.rows:,} rows")
         elif said.event == "flowed":
             self._flowed.set()
         elif said.event == "step":
             board.auditing.detail = said.text
+            board.note(f"audit: {said.text}")
         elif said.event == "audit":
             from oncelog.pipelines.audit import AuditResult
 
@@ -302,7 +312,13 @@ class Demo:
             self._board.dropped = sum(network.dropped for network in networks)
             self._board.cut = sum(network.cut for network in networks)
             self._board.delayed = sum(network.delayed for network in networks)
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(NETWORK_LOOK_S)
+
+    async def _note_orders(self) -> None:
+        board = self._board
+        while board.writing.step is not Step.DONE:
+            await asyncio.sleep(NOTE_ORDERS_EVERY_S)
+            board.note(f"{board.orders_confirmed:,} of {board.orders:,} orders confirmed")
 
     def _where(self) -> str:
         running = [phase.title for phase in self._board.phases if phase.step is Step.RUNNING]

@@ -33,7 +33,7 @@ _SIGNS: Final = {
 def shown(board: Board, console: Console) -> Iterator[None]:
     """Shows the board until the end of the block."""
     if not console.is_terminal:
-        board.on_event = lambda time, text: console.print(Text(f"{time:>5}  {text}"), soft_wrap=True)
+        board.on_event = board.on_note = lambda time, text: console.print(Text(f"{time:>5}  {text}"), soft_wrap=True)
         yield
         return
     console.width = min(console.width, COLUMNS)

@@ -55,7 +55,7 @@ def test_small_run_ends_well_and_says_so(tmp_path: Path, temporary: Path) -> Non
     assert result.returncode == exits.DONE, result.stdout + result.stderr
     assert "lost 0, doubled 0, torn 0, out of order 0, conflicting 0, unexpected 0" in result.stdout
     assert "kill -9 Spark driver" in result.stdout
-    assert re.search(r"killed with kill -9: server \d times, producers 4, Spark driver 1", result.stdout)
+    assert re.search(r"killed with kill -9: server 6 times, producers 4, Spark driver 1", result.stdout)
     report = tmp_path / "oncelog-report.html"
     assert "<html" in report.read_text()
     assert f"report: {report.name}" in result.stdout
