@@ -118,7 +118,7 @@ def test_of_two_landers_at_once_one_loses_and_nothing_is_doubled(
 
     def slow() -> None:
         try:
-            landing(spark, server, topic, table, format=form, checkpoint=str(tmp_path / "slow"), progress=hang)
+            landing(spark, server, topic, table, format=form, application="slow", progress=hang)
         except pipelines.PipelineRefused as error:
             failures.append(error)
 
@@ -128,7 +128,7 @@ def test_of_two_landers_at_once_one_loses_and_nothing_is_doubled(
     thread.start()
     try:
         assert written.wait(90)
-        landing(spark, server, topic, table, format=form, checkpoint=str(tmp_path / "fast"))
+        landing(spark, server, topic, table, format=form, application="fast")
     finally:
         go_on.set()
         thread.join()

@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -69,11 +68,8 @@ class DeltaLake:
         """One version of the table."""
         table: DeltaTable = held.snapshot
         now_ms = time.time_ns() // 1_000_000
-        # Paths in the log are encoded as in addresses, and a folder's name may have a percent sign of its own.
         actions = [
-            AddAction(
-                quote(file.path, safe="/="), file.size, file.partition_values, now_ms, True, json.dumps(file.stats)
-            )
+            AddAction(file.path, file.size, file.partition_values, now_ms, True, json.dumps(file.stats))
             for file in files
         ]
         transactions = [

@@ -12,6 +12,7 @@ leaves files without a table, a crash after it a batch that is run again and fin
 once write against the same place, and one of the two commits is refused.
 """
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -65,6 +66,7 @@ def land(
     Raises PipelineRefused where the table would lose or double records, PipelineFailed for a query that failed.
     """
     application = application or f"land-{topic}"
+    _given(starting, topic)
     standing = _standing(url, topic)
     lake = _lake(format, table)
     fields = _table_fields(spark, url, topic, lake, schema, partition_by, standing, starting)
@@ -308,8 +310,6 @@ def _given(starting: str, topic: str) -> Callable[[int, int, int], int]:
 
 def told(topic: str, ends: Mapping[int, int]) -> str:
     """Offsets of one topic as an option has them."""
-    import json
-
     return json.dumps({topic: {str(partition): offset for partition, offset in ends.items()}})
 
 

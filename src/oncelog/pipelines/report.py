@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import msgspec
 
-from oncelog import __version__
 from oncelog.pipelines import charts
 from oncelog.pipelines.report_style import STYLE
 from oncelog.pipelines.running import BatchDone, PipelineRefused
@@ -264,7 +263,7 @@ def _foot(data: ReportData) -> str:
 
 
 def _versions(spark: str) -> list[str]:
-    found = [f"oncelog {__version__}", f"Python {platform.python_version()}"]
+    found = [f"oncelog {importlib.metadata.version('oncelog')}", f"Python {platform.python_version()}"]
     if spark:
         found.append(f"Spark {spark}")
     for name in ("deltalake", "pyarrow"):

@@ -4,8 +4,10 @@ On a cluster the settings of the cluster win: what is set here is what a single 
 """
 
 import os
+import tempfile
 from typing import Any, Final
 
+from oncelog.pipelines.running import PipelineRefused
 from oncelog.spark import java
 
 DRIVER_MEMORY: Final = "1g"
@@ -13,6 +15,9 @@ DRIVER_MEMORY: Final = "1g"
 
 STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 """State on disk instead of in the heap. It is frozen into a checkpoint with its first batch, so it is set always."""
+
+COMPLAINT_CHARACTERS_MAX: Final = 2_000
+"""Of what a Java that did not start has written: its reason stands at the end."""
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -26,7 +31,7 @@ _SETTINGS: Final = {
 
 def session(master: str = "local[*]", app_name: str = "oncelog", *, log_level: str = "ERROR", **conf: str) -> Any:
     """A session on `master`. `conf` are settings of Spark, with dots or with two underscores for each dot.
-    `log_level` OFF leaves it to the pipelines to say what went wrong.
+    `log_level` OFF leaves it to the pipelines to say what went wrong: Spark and its Java then write nothing at all.
 
     If a session is running in this process, it is that one, as Spark has it.
     """
@@ -47,6 +52,8 @@ def session(master: str = "local[*]", app_name: str = "oncelog", *, log_level: s
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
+    if log_level == "OFF":
+        _launch_silently(settings)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel(log_level)
     return made
@@ -58,3 +65,25 @@ def _local_cores(master: str) -> int:
     if inside.isdigit():
         return int(inside)
     return (os.cpu_count() or 1) if inside == "*" else 1
+
+
+def _launch_silently(settings: dict[str, str]) -> None:
+    """Starts Java with its own place for complaints, unless it runs: it greets with warnings that help nobody.
+
+    What it wrote is told if it does not come up.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf().setAll(list(settings.items()))
+    with tempfile.TemporaryFile() as complaints:
+        try:
+            gateway = launch_gateway(conf, {"stderr": complaints})
+        except PySparkException as error:
+            complaints.seek(0)
+            said = complaints.read().decode(errors="replace")[-COMPLAINT_CHARACTERS_MAX:]
+            raise PipelineRefused(f"Spark does not start: {error}\n{said}") from error
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
