@@ -53,6 +53,8 @@ class Share(NamedTuple):
 
     face: str
     producer: str
+    number: int
+    """Among the producers of its face."""
     orders: int
 
 

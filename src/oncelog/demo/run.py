@@ -153,8 +153,8 @@ class Demo:
                     await self._go()
         except TimeoutError:
             raise DemoFailed(f"not done after {deadline_s:,.0f} s: something hangs ({self._where()})") from None
-        except (OncelogError, BaseExceptionGroup) as error:
-            if isinstance(cause := _first(error), OncelogError):
+        except (OncelogError, OSError, BaseExceptionGroup) as error:
+            if isinstance(cause := _first(error), OncelogError | OSError):
                 raise DemoFailed(str(cause)) from error
             raise
         finally:
@@ -179,7 +179,8 @@ class Demo:
             await self.close_the_day()
             self._places.writing_done.touch()
             await self._flowed.wait()
-            batch_strikes.cancel()
+            striker.end()
+            await batch_strikes
             board.piping.end(f"{board.batches} batches, {sum(flow.rows for flow in board.flows.values()):,} rows")
             await self._prove()
             await driving
@@ -242,10 +243,9 @@ class Demo:
 
     def _make_processes(self) -> None:
         url = f"http://{HOST}:{self._storm.port}"
-        numbers = {share.producer: int(share.producer.rpartition("-")[2]) for share in self._plan.shares}
         for share in self._plan.shares:
             told = producing.Told(
-                url, share.face, share.producer, self._plan.seed, numbers[share.producer], share.orders,
+                url, share.face, share.producer, self._plan.seed, share.number, share.orders,
                 str(self._places.ledger(share.producer)),
             )  # fmt: skip
             self._producers[share.producer] = Process(

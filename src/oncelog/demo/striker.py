@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from oncelog.demo.board import Board
 from oncelog.demo.plan import DRIVER, SERVER, Moment, Plan, Strike
@@ -28,6 +29,7 @@ class Striker:
         self._driver = driver
         self._mark = mark
         self._faces = {share.producer: share.face for share in plan.shares}
+        self._is_over = False
         self._one_at_a_time = asyncio.Lock()
         self.driver_struck = asyncio.Event()
         """The driver has been killed; only then may it finish its work."""
@@ -36,10 +38,19 @@ class Striker:
         """All strikes of one kind, in their order."""
         for strike in self._plan.strikes:
             if strike.moment is moment:
-                at = strike.at
-                await self._board.until(lambda at=at: self._reached(moment) >= at)  # type: ignore[misc]
+                await self._board.until(partial(self._is_due, strike))
+                if self._is_over:
+                    return
                 await asyncio.sleep(strike.delay_s)
                 await self._strike(strike)
+
+    def end(self) -> None:
+        """No new strike. One that has begun is carried out, so that nobody stays dead."""
+        self._is_over = True
+        self._board.touch()
+
+    def _is_due(self, strike: Strike) -> bool:
+        return self._is_over or self._reached(strike.moment) >= strike.at
 
     def _reached(self, moment: Moment) -> int:
         return self._board.orders_confirmed if moment is Moment.ORDERS else self._board.batches

@@ -51,7 +51,9 @@ def temporary(tmp_path: Path) -> Path:
 
 
 def test_small_run_ends_well_and_says_so(tmp_path: Path, temporary: Path) -> None:
-    result = subprocess.run(COMMAND, cwd=tmp_path, env=environment(temporary), capture_output=True, text=True)  # noqa: PLW1510
+    result = subprocess.run(
+        COMMAND, cwd=tmp_path, env=environment(temporary), capture_output=True, text=True, check=False
+    )
     assert result.returncode == exits.DONE, result.stdout + result.stderr
     assert "lost 0, doubled 0, torn 0, out of order 0, conflicting 0, unexpected 0" in result.stdout
     assert "kill -9 Spark driver" in result.stdout

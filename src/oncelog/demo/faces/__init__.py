@@ -19,7 +19,7 @@ def face_of(name: str) -> Face:
 def shares_of(scale: float) -> tuple[Share, ...]:
     """What each producer has to write."""
     return tuple(
-        Share(face.name, f"{face.name}-{number}", max(1, round(face.orders * scale)))
+        Share(face.name, f"{face.name}-{number}", number, max(1, round(face.orders * scale)))
         for face in FACES
         for number in range(face.producers)
     )

@@ -5,12 +5,18 @@ headers, one request at a time, as any program can send them. A producer that co
 or its own ledger, for the last number, and goes on behind it under the same name.
 """
 
+import threading
 from functools import partial
+from typing import Final
 
-from oncelog.client import BatchResult, Client
+from oncelog.client import BatchResult, Client, ClientError, PendingBatch
 from oncelog.demo.faces.face import Context
 from oncelog.demo.faces.insistent import Insistent
 from oncelog.demo.orders import TOPICS
+
+WINDOW_RECORDS: Final = 60
+"""Records that the client holds: enough that all topics have their five requests in flight. More would only wait, and
+the ledger, which notes them when they are handed over, would call that slow."""
 
 
 class ClientProducers:
@@ -24,6 +30,17 @@ class ClientProducers:
 
     def run(self, context: Context) -> None:
         """As fast as answers come. With one record in a batch the number of the batch is that of the order."""
+        window = threading.Semaphore(WINDOW_RECORDS)
+
+        def confirm(topic: str, result: BatchResult) -> None:
+            # In the client's thread, as the next one.
+            order = context.order(result.seq)
+            context.confirmed(order, {topic: result.first_offset}, duplicate=result.duplicate, attempts=1)
+            window.release()
+
+        def stopped(_error: ClientError, _batch: PendingBatch) -> None:
+            window.release()  # the next append raises what was wrong
+
         with Client(context.url) as client:
             producers = {
                 topic: client.producer(
@@ -31,7 +48,8 @@ class ClientProducers:
                     producer_id=context.producer,
                     session=context.producer,
                     max_batch_records=1,
-                    on_batch_ack=partial(_confirm, context, topic),
+                    on_batch_ack=partial(confirm, topic),
+                    on_error=stopped,
                 )
                 for topic in TOPICS
             }
@@ -44,16 +62,10 @@ class ClientProducers:
                 missing = [topic for topic in TOPICS if number > known[topic]]
                 context.sending(order, missing)
                 for topic in missing:
+                    window.acquire()
                     producers[topic].append(order.value(topic), partition=context.partition)
             for producer in producers.values():
                 producer.close()
-
-
-def _confirm(context: Context, topic: str, result: BatchResult) -> None:
-    # In the client's thread.
-    context.confirmed(
-        context.order(result.seq), {topic: result.first_offset}, duplicate=result.duplicate, attempts=1
-    )  # fmt: skip
 
 
 class HeaderProducers:
