@@ -9,11 +9,12 @@ import datetime
 import json
 import math
 import os
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -35,6 +36,7 @@ PARTITION_TYPES: Final = ("string", "boolean", "tinyint", "smallint", "int", "bi
 """Columns whose values have one spelling, so that a folder can be named after them."""
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED: Final = re.compile(r"""[\x00-\x20"#%'*/:=?\\\x7f{\[\]^]""")
 
 TOLD: Final = "path string, size bigint, rows bigint, stats string, partition_values string"
 """What a task hands to the driver for each file."""
@@ -150,9 +152,12 @@ def _spelled(value: object) -> str | None:
 
 def folder_of(values: dict[str, str | None]) -> str:
     """As Hive names it, with a slash at the end; empty for a table that is not partitioned."""
-    return "".join(
-        f"{name}={NULL_FOLDER if value is None else quote(value, safe='')}/" for name, value in values.items()
-    )
+    return "".join(f"{name}={NULL_FOLDER if value is None else _escaped(value)}/" for name, value in values.items())
+
+
+def _escaped(value: str) -> str:
+    """Hive's escapes are a byte each, and readers turn each into one character: other letters stay as they are."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
 
 
 class _File:
