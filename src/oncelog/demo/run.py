@@ -288,7 +288,8 @@ class Demo:
         elif said.event == "batch":
             board.flows[said.flow].batches += 1
             board.flows[said.flow].rows += said.rows
-            board.note(f"Spark driver {self._driver.lives}, {board.flows[said.flow].label}: {said.rows:,} rows")
+            if said.rows:
+                board.note(f"Spark driver {self._driver.lives}, {board.flows[said.flow].label}: {said.rows:,} rows")
         elif said.event == "flowed":
             self._flowed.set()
         elif said.event == "step":
@@ -316,8 +317,10 @@ class Demo:
 
     async def _note_orders(self) -> None:
         board = self._board
-        while board.writing.step is not Step.DONE:
+        while True:
             await asyncio.sleep(NOTE_ORDERS_EVERY_S)
+            if board.writing.step is Step.DONE:
+                return
             board.note(f"{board.orders_confirmed:,} of {board.orders:,} orders confirmed")
 
     def _where(self) -> str:

@@ -68,7 +68,7 @@ class Striker:
             await self._server.kill()
             self._board.server_kills += 1
             self._board.tell(f"kill -9 server (number {self._board.server_kills})")
-            self._mark("kill", "server")
+            self._mark("server killed", f"server, number {self._board.server_kills}")
             await asyncio.sleep(strike.pause_s)
             began_s = self._board.elapsed_s
             await self._server.start()
@@ -80,7 +80,7 @@ class Striker:
         if driver.is_running:
             self._board.driver_kills += 1
             self._board.tell(f"kill -9 Spark driver (batches so far: {self._board.batches})")
-            self._mark("kill", "Spark driver")
+            self._mark("Spark driver killed", "Spark driver")
             driver.kill(strike.pause_s)
             self.driver_struck.set()
 
@@ -92,5 +92,5 @@ class Striker:
             tally = self._board.tallies[self._faces[name]]
             tally.killed += 1
             self._board.tell(f"kill -9 producer {name} ({tally.label})")
-            self._mark("kill", f"producer {name}")
+            self._mark("producer killed", name)
             self._producers[name].kill(strike.pause_s)
