@@ -52,6 +52,18 @@ def test_function_gets_raw_columns_where_there_is_no_schema(spark: Any, server: 
     assert (done.output_rows, Counter(values(server.url, target))) == (6, Counter({b"a": 2, b"b": 2, b"\xff": 2}))
 
 
+def test_result_that_hands_everything_through_goes_to_the_target(spark: Any, server: Server, tmp_path: Path) -> None:
+    source, target = filled(server.url, name("source"), numbers(0, 10), partitions=3), name("target")
+    sql = f"SELECT * FROM {view_name(source)}"
+    transforming(spark, server, tmp_path, topics=[source], target=target, sql=sql, partitions=1)
+    assert sorted(values(server.url, target)) == sorted(values(server.url, source))
+    # A topic that the query works out is meant.
+    other, sql = name("other"), f"SELECT value, '{target}' AS topic FROM {view_name(source)}"
+    folder = tmp_path / "steered"
+    transforming(spark, server, folder, topics=[source], target=other, sql=sql, partitions=1)
+    assert len(values(server.url, target)) == 20
+
+
 def at(second: int) -> str:
     return f"2026-01-01T00:{second // 60:02d}:{second % 60:02d}Z"
 

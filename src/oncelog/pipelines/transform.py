@@ -22,6 +22,9 @@ Function = Callable[[dict[str, Any]], Any]
 SINK_COLUMNS: Final = ("key", "partition", "topic", "headers", "timestamp", "message_id")
 """What a row may say beside its value; everything else of a result without `value` becomes the value's JSON."""
 
+_FROM: Final = "oncelog.from"
+"""Marks a column of a source; Spark hands the mark on as long as the column is only renamed or selected."""
+
 
 def transform(
     spark: Any,
@@ -51,6 +54,7 @@ def transform(
     schema (DDL) for a topic they have the fields of its JSON values and `_key`, `_topic`, `_partition`, `_offset`,
     `_timestamp`, `_unparsed`; without one the columns of the connector. The result has `value`, and may have `key`,
     `partition`, `topic`, `headers`, `timestamp`, `message_id`; without `value`, all other columns become JSON.
+    A source's own `topic` and `partition`, only handed through, do not steer the result.
 
     `topics` may be left out where `schemas` names them all. `event_time` is a column of the views, `watermark` how late
     it may be ("10 minutes"): joins and aggregates need both. `partitions` creates a missing target. `starting` is
@@ -69,7 +73,7 @@ def transform(
     views = {}
     for topic in topics:
         records = spark.readStream.format("oncelog").options(url=url, subscribe=topic, **options).load()
-        views[topic] = parsed(records, schema_of(schemas[topic])) if topic in schemas else records
+        views[topic] = parsed(records, schema_of(schemas[topic])) if topic in schemas else _marked(records)
     if event_time is not None and watermark is not None:
         views = _watermarked(views, event_time, watermark)
     try:
@@ -92,6 +96,7 @@ def view_name(topic: str) -> str:
 
 def as_records(result: Any) -> Any:
     """The result as the sink takes it."""
+    result = result.drop(*(field.name for field in result.schema.fields if (field.metadata or {}).get(_FROM)))
     names = result.columns
     if "value" in names:
         return result.select(*(name for name in names if name == "value" or name in SINK_COLUMNS))
@@ -104,6 +109,16 @@ def as_records(result: Any) -> Any:
         for name, column in zip([name for name in names if name in SINK_COLUMNS], kept, strict=True)
     ]
     return result.select(F.to_json(F.struct(*fields)).alias("value"), *kept)
+
+
+def _marked(records: Any) -> Any:
+    """A source's topic and partition, handed through, say where a record came from and not where the result goes.
+
+    Else a query that selects everything would write its result back into what it reads.
+    """
+    for name in ("topic", "partition"):
+        records = records.withMetadata(name, {_FROM: True})
+    return records
 
 
 def _is_plain(result: Any, name: str) -> bool:
