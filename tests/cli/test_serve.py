@@ -51,6 +51,15 @@ def test_settings_come_from_the_file_and_the_command_line_is_stronger(tmp_path: 
         assert server.data == place
 
 
+def test_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("not a log")
+    code, message = failed("--data", str(file), *ANY_PORT)
+    assert code == exits.REFUSED
+    assert "--data names a directory" in message
+    assert file.read_text() == "not a log"
+
+
 def test_address_of_ip_version_6_is_understood() -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")

@@ -396,6 +396,7 @@ def test_server_that_is_not_there_ends_with_3(arguments: list[str]) -> None:
 
 def test_verify_of_a_server_that_is_not_there_ends_with_3() -> None:
     assert run("verify", "http://127.0.0.1:1").returncode == exits.UNREACHABLE
+    assert run("verify", "localhost:1").returncode == exits.UNREACHABLE, "an address is one without its scheme, too"
 
 
 def test_address_that_is_none_is_a_usage_error() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import socket
+import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -61,6 +62,8 @@ def serve_command(
         end(exits.DAMAGED if isinstance(error, Corruption) else exits.REFUSED, f"cannot open {chosen.data}: {error}")
     except OSError as error:
         end(exits.REFUSED, _os_error(error, chosen.http.address))
+    if code == exits.DONE and sys.stderr.isatty():
+        typer.echo("oncelog: stopped; every request that was accepted is answered", err=True)
     raise typer.Exit(code)
 
 
@@ -85,6 +88,8 @@ def _assignment(text: str) -> tuple[str, object]:
 def _os_error(error: OSError, address: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"cannot listen on {address}: another process does (--http 127.0.0.1:0 takes any free port)"
+    if isinstance(error, NotADirectoryError):
+        return f"cannot open {error.filename}: part of it is a file; --data names a directory"
     if error.filename is not None:
         return f"cannot open {error.filename}: {error.strerror}"
     if isinstance(error, socket.gaierror):

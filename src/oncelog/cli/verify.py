@@ -1,5 +1,6 @@
 """`oncelog verify DIR|URL`: check a stopped or a running log against its promises."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
@@ -13,6 +14,8 @@ from oncelog.cli import exits, live_check
 from oncelog.cli.remote import reached
 from oncelog.cli.screen import end, print_json, printable, progress, results
 from oncelog.errors import StorageError
+
+HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 COUNTED_ON_DISK: Final = ("entries", "groups", "topics", "streams", "records", "ids", "journal_bytes")
 COUNTED_LIVE: Final = (
@@ -36,6 +39,8 @@ def verify_command(
     """
     if place.startswith(("http://", "https://")):
         _verify_live(place, json=json)
+    elif HOST_AND_PORT.fullmatch(place) and not Path(place).exists():
+        _verify_live(f"http://{place}", json=json)
     else:
         _verify_directory(Path(place), json=json)
 
