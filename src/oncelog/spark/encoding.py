@@ -7,15 +7,18 @@ from here.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from oncelog.client.packing import RECORD_BYTES_MAX
 from oncelog.client.wire import MESSAGE_ID_HEADER
 from oncelog.core import batch as codec
 from oncelog.limits import MIB
+from oncelog.spark.columnar import encoded_columns
 from oncelog.spark.options import OptionError
 from oncelog.spark.routing import hashed_partitions
 
@@ -48,39 +51,52 @@ class Target(NamedTuple):
     partition: int
 
 
-class Rows(NamedTuple):
-    """Rows of one stream. The list of a column that Spark did not send is empty, all others are as long as `values`."""
+class Rows:
+    """Rows of one stream, as Arrow has them. The lists are for those who need objects, and made when they ask.
 
-    values: list[bytes | None]
-    keys: list[bytes | None]
-    times_ms: list[int]
-    headers: list[tuple[tuple[str, bytes | None], ...]]
-    ids: list[str]
+    Columns: `value`, and `key`, `time_ms`, `headers`, `message_id` if Spark sent them.
+    """
 
-    def extend(self, more: "Rows") -> None:
-        self.values.extend(more.values)
-        self.keys.extend(more.keys)
-        self.times_ms.extend(more.times_ms)
-        self.headers.extend(more.headers)
-        self.ids.extend(more.ids)
+    def __init__(self, columns: Any) -> None:
+        self.columns = columns
 
-    def part(self, rows: slice) -> "Rows":
-        """Some neighbours."""
-        return Rows(self.values[rows], self.keys[rows], self.times_ms[rows], self.headers[rows], self.ids[rows])
+    def __len__(self) -> int:
+        count: int = self.columns.num_rows
+        return count
 
-    def picked(self, at: list[int]) -> "Rows":
-        """Those at these places."""
-        return Rows(
-            [self.values[row] for row in at],
-            [self.keys[row] for row in at] if self.keys else [],
-            [self.times_ms[row] for row in at] if self.times_ms else [],
-            [self.headers[row] for row in at] if self.headers else [],
-            [self.ids[row] for row in at] if self.ids else [],
-        )
+    @property
+    def named(self) -> bool:
+        """Whether they have message ids."""
+        return "message_id" in self.columns.schema.names
 
+    def column(self, name: str) -> Any | None:
+        """None if Spark did not send it."""
+        return self.columns.column(name) if name in self.columns.schema.names else None
 
-def no_rows() -> Rows:
-    return Rows([], [], [], [], [])
+    @cached_property
+    def values(self) -> list[bytes | None]:
+        return _bytes_list(self.columns.column("value"))
+
+    @cached_property
+    def keys(self) -> list[bytes | None]:
+        """Empty, as the lists below, if there is no such column."""
+        keys = self.column("key")
+        return [] if keys is None else _bytes_list(keys)
+
+    @cached_property
+    def times_ms(self) -> list[int]:
+        times = self.column("time_ms")
+        return [] if times is None else np.asarray(times).tolist()
+
+    @cached_property
+    def headers(self) -> list[tuple[tuple[str, bytes | None], ...]]:
+        headers = self.column("headers")
+        return [] if headers is None else _header_pairs(headers)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        ids = self.column("message_id")
+        return [] if ids is None else ids.to_pylist()
 
 
 def check_schema(fields: Sequence[tuple[str, str]], *, topic_given: bool) -> None:
@@ -109,7 +125,7 @@ class Queues:
         """Moves on with every record batch: rows without a key go to one partition at a time, in full batches."""
         self._partitions_of = partitions_of
         self._batch_bytes = batch_bytes
-        self._rows: dict[Target, Rows] = {}
+        self._parts: dict[Target, list[Any]] = {}
         self._sizes: dict[Target, list[Any]] = {}
         self._bytes: dict[Target, int] = {}
         self.row_count = 0
@@ -120,31 +136,31 @@ class Queues:
         columns = {name: batch.column(number) for number, name in enumerate(batch.schema.names)}
         if ids is not None and "message_id" not in columns:
             columns["message_id"] = pa.array(ids, pa.string())
-        rows = _rows_of(columns)
-        sizes = _sizes(columns, rows)
+        rows = _kept(columns)
+        sizes = _sizes(Rows(rows))
         self._spread += 1
         self.row_count += batch.num_rows
         for target, at in self._targets(columns, batch.num_rows):
             mine, of_mine = rows, sizes
-            if at is not None:
-                mine = rows.picked(at.tolist())
-                of_mine = sizes[at]
-            self._rows.setdefault(target, no_rows()).extend(mine)
+            if at is not None and len(at) < batch.num_rows:
+                mine, of_mine = rows.take(pa.array(at)), sizes[at]
+            self._parts.setdefault(target, []).append(mine)
             self._sizes.setdefault(target, []).append(of_mine)
             self._bytes[target] = self._bytes.get(target, 0) + int(of_mine.sum())
-            if self._bytes[target] >= self._batch_bytes or len(self._rows[target].values) >= BATCH_RECORDS:
+            count = sum(len(part) for part in self._sizes[target])
+            if self._bytes[target] >= self._batch_bytes or count >= BATCH_RECORDS:
                 yield from self._taken(target, whole=False)
         while sum(self._bytes.values()) > HELD_BYTES_MAX:
             yield from self._taken(max(self._bytes, key=self._bytes.__getitem__), whole=True)
 
     def rest(self) -> Iterator[tuple[Target, Rows]]:
         """What is left, in the order of names."""
-        for target in sorted(self._rows):
+        for target in sorted(self._parts):
             yield from self._taken(target, whole=True)
 
     def _taken(self, target: Target, *, whole: bool) -> Iterator[tuple[Target, Rows]]:
         """Batches from the front of a queue. Unless it is the `whole` queue, what does not fill one stays."""
-        rows, sizes = self._rows.pop(target), np.concatenate(self._sizes.pop(target))
+        rows, sizes = pa.concat_batches(self._parts.pop(target)), np.concatenate(self._sizes.pop(target))
         del self._bytes[target]
         ends = np.cumsum(sizes)
         first, count = 0, len(sizes)
@@ -153,11 +169,11 @@ class Queues:
             fits = int(np.searchsorted(ends, before + self._batch_bytes, side="right"))
             next_ = max(first + 1, min(fits, first + BATCH_RECORDS))
             if next_ >= count and not whole:
-                self._rows[target] = rows.part(slice(first, count))
+                self._parts[target] = [rows.slice(first)]
                 self._sizes[target] = [sizes[first:]]
                 self._bytes[target] = int(sizes[first:].sum())
                 return
-            yield target, rows.part(slice(first, next_))
+            yield target, Rows(rows.slice(first, next_ - first))
             first = next_
 
     def _targets(self, columns: dict[str, Any], count: int) -> Iterator[tuple[Target, Any]]:
@@ -216,37 +232,42 @@ def _bytes_list(array: Any) -> list[bytes | None]:
     return listed
 
 
-def _rows_of(columns: dict[str, Any]) -> Rows:
-    keys: list[bytes | None] = []
+def _header_pairs(array: Any) -> list[tuple[tuple[str, bytes | None], ...]]:
+    return [
+        () if pairs is None else tuple((pair["key"] or "", pair["value"]) for pair in pairs if pair is not None)
+        for pairs in array.to_pylist()
+    ]
+
+
+def _kept(columns: dict[str, Any]) -> Any:
+    """What is stored of the rows, in one form whatever Spark sent. OptionError if an id is missing."""
+    kept = {"value": _binary(columns["value"])}
     if "key" in columns:
-        keys = _bytes_list(columns["key"])
-    times_ms: list[int] = []
+        kept["key"] = _binary(columns["key"])
     if "timestamp" in columns:
         micros = columns["timestamp"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
         now_ms = time.time_ns() // 1_000_000
-        times_ms = (np.asarray(micros.fill_null(now_ms * 1000)) // 1000).tolist()
-    headers: list[tuple[tuple[str, bytes | None], ...]] = []
+        kept["time_ms"] = pa.array(np.asarray(micros.fill_null(now_ms * 1000)) // 1000, pa.int64())
     if "headers" in columns:
-        headers = [
-            () if pairs is None else tuple((pair["key"] or "", pair["value"]) for pair in pairs if pair is not None)
-            for pairs in columns["headers"].to_pylist()
-        ]
-    ids: list[str] = columns["message_id"].to_pylist() if "message_id" in columns else []
-    if any(not name for name in ids):
-        raise OptionError("a row has no message_id: the column is null or empty")
-    return Rows(_bytes_list(columns["value"]), keys, times_ms, headers, ids)
+        kept["headers"] = columns["headers"]
+    if "message_id" in columns:
+        ids = columns["message_id"]
+        if ids.null_count or (len(ids) and pc.min(pc.binary_length(ids)).as_py() == 0):
+            raise OptionError("a row has no message_id: the column is null or empty")
+        kept["message_id"] = ids
+    return pa.RecordBatch.from_pydict(kept)
 
 
-def _sizes(columns: dict[str, Any], rows: Rows) -> Any:
+def _sizes(rows: Rows) -> Any:
     """Bytes of each row, about; a row over the limit is refused."""
-    count = len(rows.values)
+    count = len(rows)
     sizes = np.full(count, RECORD_COST_BYTES, dtype=np.int64)
-    for name in ("value", "key"):
-        if name in columns:
-            lengths = pa.compute.binary_length(_binary(columns[name])).fill_null(0)
-            sizes += np.asarray(lengths).astype(np.int64)
-    if rows.ids:
-        sizes += len(MESSAGE_ID_HEADER) + np.array([len(name) + 4 for name in rows.ids])
+    for name in ("value", "key", "message_id"):
+        column = rows.column(name)
+        if column is not None:
+            sizes += np.asarray(pc.binary_length(column).fill_null(0)).astype(np.int64)
+    if rows.named:
+        sizes += len(MESSAGE_ID_HEADER) + 4
     if rows.headers:
         sizes += np.array([sum(len(name) + len(value or b"") + 12 for name, value in row) for row in rows.headers])
     if count and int(sizes.max()) > RECORD_BYTES_MAX:
@@ -257,14 +278,13 @@ def _sizes(columns: dict[str, Any], rows: Rows) -> Any:
 def encoded(rows: Rows) -> bytes:
     """One stored batch. Rows without a time get the task's clock; an id goes along as a header."""
     now_ms = time.time_ns() // 1_000_000
-    values = rows.values
-    keyless = rows.keys.count(None) == len(rows.keys)
-    if keyless and not rows.times_ms and not rows.ids and not any(rows.headers) and None not in values:
-        return codec.encode_values(values, now_ms)  # type: ignore[arg-type]
-    count = len(values)
+    if not rows.named and not any(rows.headers):
+        keys, times = rows.column("key"), rows.column("time_ms")
+        return encoded_columns(rows.column("value"), keys, now_ms if times is None else np.asarray(times))
+    count = len(rows)
     keys = rows.keys or [None] * count
     times = rows.times_ms or [now_ms] * count
     headers = rows.headers or [()] * count
     if rows.ids:
         headers = [(*pairs, (MESSAGE_ID_HEADER, name.encode())) for pairs, name in zip(headers, rows.ids, strict=True)]
-    return codec.encode(list(zip(range(count), times, keys, values, headers, strict=True)))
+    return codec.encode(list(zip(range(count), times, keys, rows.values, headers, strict=True)))

@@ -123,7 +123,7 @@ class Stager:
 
     def send(self, target: Target, rows: Rows) -> None:
         """Appends rows to the target's stage, in the background; raises what those before met."""
-        batch, count = encoded(rows), len(rows.values)
+        batch, count = encoded(rows), len(rows)
         upload = self._uploads.get(target)
         if upload is None:
             content_type = self._topics[target.topic].content_type
@@ -135,7 +135,7 @@ class Stager:
         upload.settle()
         upload.pending = self._pool.submit(self._link.append_stage, upload.stage_id, upload.count, batch)
         upload.count += count
-        upload.named = bool(rows.ids)
+        upload.named = rows.named
 
     def finish(self) -> list[StagedPart]:
         """Waits until everything is on disk."""
