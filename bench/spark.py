@@ -36,10 +36,11 @@ from bench.spark_load import (
     WRITE,
     Figures,
     Jobs,
+    accounts,
     made_rows,
     made_session,
     measured,
-    spent,
+    spent_between,
 )
 from bench.spark_report import report
 from oncelog.spark import java
@@ -103,8 +104,8 @@ class Bench:
         return figures
 
 
-def own_cpu_s(bench: Bench, ours: Server, broker: spark_kafka.Broker | None) -> float:
-    return sum(spent(bench.jvm)) + sum(ours.cpu()) + (broker.cpu_s() if broker else 0.0)
+def servers_cpu_s(ours: Server, broker: spark_kafka.Broker | None) -> float:
+    return sum(ours.cpu()) + (broker.cpu_s() if broker else 0.0)
 
 
 def found_peer(wanted: bool) -> tuple[KafkaJars | None, str]:
@@ -131,9 +132,10 @@ def run(directory: Path, options: Options, cases: tuple[str, ...], heap: str, *,
         session = made_session(jars.connector if jars else [], directory, heap=heap)
         stack.callback(session.stop)
         bench = Bench(session, directory, ours, broker)
-        began, busy, own = time.monotonic(), busy_s(), own_cpu_s(bench, ours, broker)
+        began, busy, own, servers = time.monotonic(), busy_s(), accounts(bench.jvm), servers_cpu_s(ours, broker)
         rows = bench.run(options, cases)
-        spent_by_us = own_cpu_s(bench, ours, broker) - own
+        took = spent_between(own, accounts(bench.jvm), bench.jvm.pid)
+        spent_by_us = sum(took) + servers_cpu_s(ours, broker) - servers
         others = (busy_s() - busy - spent_by_us) / (time.monotonic() - began)
     return report(rows, others, peer)
 

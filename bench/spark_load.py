@@ -66,18 +66,58 @@ class Spent(NamedTuple):
     python_s: float
 
 
-def spent(jvm: psutil.Process) -> Spent:
-    """CPU of the JVM and of all below it. A process that ended is in the account of the one that waited for it."""
-    own = jvm.cpu_times()
-    python_s = own.children_user + own.children_system
+class Account(NamedTuple):
+    """CPU of one process, and of those that it has waited for."""
+
+    parent: int
+    own_s: float
+    waited_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.own_s + self.waited_s
+
+
+class Accounts(NamedTuple):
+    """The JVM, everything below it, and this process."""
+
+    jvm: Account
+    below: dict[tuple[int, float], Account]
+    """By number and start."""
+    driver_s: float
+
+
+def accounts(jvm: psutil.Process) -> Accounts:
+    below = {}
     for child in jvm.children(recursive=True):
         try:
-            times = child.cpu_times()
+            with child.oneshot():
+                below[child.pid, child.create_time()] = _account(child)
         except psutil.NoSuchProcess:
             continue
-        python_s += times.user + times.system + times.children_user + times.children_system
     driver = os.times()
-    return Spent(own.user + own.system, python_s + driver.user + driver.system)
+    return Accounts(_account(jvm), below, driver.user + driver.system)
+
+
+def _account(process: psutil.Process) -> Account:
+    times = process.cpu_times()
+    return Account(process.ppid(), times.user + times.system, times.children_user + times.children_system)
+
+
+def spent_between(before: Accounts, after: Accounts, jvm_pid: int) -> Spent:
+    """Processes come and go meanwhile. One that went was either waited for, so that its parent's account holds all it
+    ever took, or by nobody, as idle workers that Spark ends after a minute: what those had taken before is not ours."""
+    waited = {jvm_pid: after.jvm.waited_s - before.jvm.waited_s}
+    python_s = after.driver_s - before.driver_s + waited[jvm_pid]
+    for key, account in after.below.items():
+        known = before.below.get(key)
+        python_s += account.total_s - (known.total_s if known else 0.0)
+        waited[key[0]] = account.waited_s - (known.waited_s if known else 0.0)
+    for key, account in before.below.items():
+        if key not in after.below and waited.get(account.parent, 0.0) >= account.total_s:
+            waited[account.parent] -= account.total_s
+            python_s -= account.total_s
+    return Spent(after.jvm.own_s - before.jvm.own_s, python_s)
 
 
 def made_session(jars: list[Path], directory: Path, *, heap: str) -> Any:
@@ -217,14 +257,8 @@ def measured(
     jvm: psutil.Process, job: Callable[[], int], server_cpu_s: Callable[[], float], settle: Callable[[], None]
 ) -> tuple[int, float, Spent, float]:
     """Rows, wall seconds, CPU of Spark and of the server; what the server puts off is waited for and counted."""
-    before, server_before, began = spent(jvm), server_cpu_s(), time.perf_counter()
+    before, server_before, began = accounts(jvm), server_cpu_s(), time.perf_counter()
     rows = job()
     wall_s = time.perf_counter() - began
     settle()
-    after = spent(jvm)
-    return (
-        rows,
-        wall_s,
-        Spent(after.jvm_s - before.jvm_s, after.python_s - before.python_s),
-        server_cpu_s() - server_before,
-    )
+    return rows, wall_s, spent_between(before, accounts(jvm), jvm.pid), server_cpu_s() - server_before
