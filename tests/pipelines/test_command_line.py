@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.pipelines.topics import documents, each_once, filled, name, numbers, table_rows
+from tests.pipelines.topics import documents, each_once, name, numbers, raw, table_rows
 from tests.spark.serving import Server
 
 PROGRAM = "from oncelog.cli.main import main; main()"
@@ -44,14 +44,14 @@ def test_file_goes_through_all_verbs(server: Server, tmp_path: Path) -> None:
     landed = answer(run("land", target, table, "--schema", "id string, n int, kind string", *local))
     assert landed["output_rows"] == 50
     assert each_once(table_rows(table), 50)
+    # One record more than was landed: the audit must say so, on the screen, on the page and by its exit code.
+    raw(server.url, target, [b'{"id": "late"}'], partitions=2)
     report = tmp_path / "report.html"
-    audited = answer(run("audit", target, "--table", table, "--report", report, *local))
-    assert (audited["lost"], audited["doubled"], audited["records"]) == (0, 0, 50)
-    assert report.stat().st_size > 0
-    filled(server.url, target, numbers(50, 51))
-    done = run("audit", target, "--table", table, *local[:-1])
+    done = run("audit", target, "--table", table, "--report", report, *local[:-1])
     assert done.returncode == 4, done.stderr
     assert "lost 1, doubled 0" in done.stdout
+    assert "Not sound: 1 lost" in report.read_text()
+    assert (done.stderr, len(done.stdout.splitlines())) == ("", 5)
 
 
 def test_server_that_is_not_there_is_told_before_spark_starts() -> None:
