@@ -17,6 +17,9 @@ from oncelog.demo.plan import Plan, planned
 from oncelog.demo.run import CLOSING, Demo
 from oncelog.pipelines.ledger import Line, lines_of
 
+# Eight processes have to start, and the server four times again; a loaded machine takes its time.
+pytestmark = pytest.mark.timeout(400)
+
 SCALE = 0.08
 SEED = 11
 

@@ -32,8 +32,11 @@ def test_numbers_out_of_range_are_usage_errors(arguments: list[str]) -> None:
     assert arguments[0] in result.stderr
 
 
-def test_report_into_nowhere_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["nowhere/report.html", "."])
+def test_report_that_cannot_be_written_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr("oncelog.demo.needs.missing", lambda: "")
-    result = CliRunner().invoke(app, ["demo", "--report", str(tmp_path / "nowhere" / "report.html")])
+    result = CliRunner().invoke(app, ["demo", "--report", str(tmp_path / name)])
     assert result.exit_code == exits.USAGE
     assert "--report" in result.stderr

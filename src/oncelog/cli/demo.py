@@ -1,5 +1,6 @@
 """`oncelog demo`: the whole promise in a few minutes, on this machine."""
 
+import os
 import secrets
 from pathlib import Path
 from typing import Annotated, Final
@@ -46,8 +47,10 @@ def demo_command(
 
     if lacking := missing():
         end(exits.USAGE, lacking)
-    if not report.absolute().parent.is_dir():
-        end(exits.USAGE, f"--report: there is no directory {report.absolute().parent}")
+    folder = report.absolute().parent
+    if not os.access(folder, os.W_OK) or report.is_dir():
+        # Better now than after two minutes.
+        end(exits.USAGE, f"--report: {report} cannot be written; name a file in a directory that is there and yours")
     chosen = secrets.randbelow(SEED_BELOW) if seed is None else seed
     console = Console(stderr=json, highlight=False)
     try:

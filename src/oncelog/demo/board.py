@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 
 
@@ -80,7 +80,7 @@ class Board:
         self.writing = Phase("write")
         self.piping = Phase("Spark")
         self.auditing = Phase("audit")
-        self.phases: Iterable[Phase] = (self.writing, self.piping, self.auditing)
+        self.phases = (self.writing, self.piping, self.auditing)
         self.server_kills = 0
         self.driver_kills = 0
         self.dropped = 0
