@@ -306,9 +306,7 @@ def show_audit(done: "AuditResult") -> None:
         number("in table", "table_rows"),
     ]
     console = results()
-    console.print(
-        table_of(columns, [_both(topic) | msgspec.structs.asdict(topic) | _both(topic) for topic in done.topics])
-    )
+    console.print(table_of(columns, [msgspec.structs.asdict(topic) | _both(topic) for topic in done.topics]))
     for example in done.examples:
         console.print(f"  {example}", style="red", markup=False)
     said = f"lost {done.lost:,}, doubled {done.doubled:,}, torn {done.torn:,}, out of order {done.out_of_order:,}, "
