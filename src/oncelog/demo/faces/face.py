@@ -29,7 +29,7 @@ class Face(Protocol):
     name: str
     """Short, for names of producers."""
     label: str
-    """For tables, at most 24 letters."""
+    """For tables, at most 20 letters."""
     producers: int
     """How many processes write so."""
     orders: int
