@@ -146,7 +146,7 @@ PUBLISH_IDS_MAX: Final = 20_000
 """Message ids in one publish: they are judged at once, at some 3 µs each, while every other writer waits."""
 
 PUBLISHED_ID_BYTES: Final = 120
-"""What one message id of a publish may need: 40 bytes if it is fresh; a hole and its old value if its record is gone."""
+"""What one message id of a publish may need: 40 bytes if fresh; a hole and its old value if its record is gone."""
 
 QUERY_NAME_BYTES_MAX: Final = 400
 """Spark's query ids have 36 bytes; as long as any other name."""

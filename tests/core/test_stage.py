@@ -334,7 +334,8 @@ def holes_of(log: CoreHarness, topic: str) -> list[tuple[int, int, int]]:
 
 
 def named(stage_id: int, topic: str, count: int, *ids: tuple[int, bytes, bytes]) -> PublishItem:
-    return PublishItem(stage_id, topic, 0, count, True, [(number, id_, content_digest(value)) for number, id_, value in ids])
+    judged = [(number, id_, content_digest(value)) for number, id_, value in ids]
+    return PublishItem(stage_id, topic, 0, count, True, judged)
 
 
 def test_fresh_ids_are_remembered_with_the_offsets_that_their_records_took(log: CoreHarness) -> None:
