@@ -32,8 +32,8 @@ SQL_TYPES: Final = {
 }
 
 RECORD_BATCH_BYTES: Final = 2 * MIB
-"""A record batch is handed to Spark at this size, and passed on as it is. To Spark 1 to 16 MB are the same; for us 1 to 2
-MB cost a tenth less than 8, since what was just decoded is still in the cache when it is packed."""
+"""A record batch is handed to Spark at this size, and passed on as it is. To Spark 1 to 16 MB are the same; for us 1 to
+2 MB cost a tenth less than 8, since what was just decoded is still in the cache when it is packed."""
 
 _HEADER_STRUCT: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _ARROW_TYPES: Final = {
