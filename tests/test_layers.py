@@ -140,7 +140,7 @@ VIOLATIONS = {
     "engine/follow.py": "import oncelog.protocols.http.session",
     "client/reader.py": "import oncelog.engine.gate",
     "spark/source.py": "import oncelog.storage.disk",
-    "pipelines/land.py": "import oncelog.servers.listener",
+    "pipelines/landing.py": "import oncelog.servers.listener",
     "servers/kafka.py": "import oncelog.client.reader",
     "cli/serve.py": "import oncelog.testing.sim_disk",
     "limits.py": "import oncelog.errors",

@@ -10,7 +10,7 @@ from oncelog.demo.verdict import FaceResult, Verdict, show
 
 pytest.importorskip("pyspark", reason="the result of an audit lies beside the audit, which needs Spark")
 
-from oncelog.pipelines.audit import AuditResult, TopicAudit
+from oncelog.pipelines.auditing import AuditResult, TopicAudit
 
 
 def verdict(scale: int, *, lost: int = 0) -> Verdict:

@@ -10,7 +10,7 @@ import pytest
 
 from oncelog import pipelines
 from oncelog.client import Client, CommitAppend, CommitRecord
-from oncelog.pipelines.audit import AuditResult
+from oncelog.pipelines.auditing import AuditResult
 from oncelog.pipelines.ledger import Ledger, lines_of, unsettled
 from tests.pipelines.topics import JSON, filled, name, numbers
 from tests.spark.serving import Server

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from oncelog import pipelines
 from oncelog.client import Client
-from oncelog.pipelines.land import lake_of, records_to_land
+from oncelog.pipelines.landing import lake_of, records_to_land
 from tests.pipelines.lander import killed_at
 from tests.pipelines.topics import each_once, filled, name, numbers, raw, table_rows
 from tests.spark.serving import Server

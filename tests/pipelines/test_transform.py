@@ -9,7 +9,7 @@ import pytest
 
 from oncelog import pipelines
 from oncelog.client import Client
-from oncelog.pipelines.transform import view_name
+from oncelog.pipelines.transforming import view_name
 from tests.pipelines.topics import documents, filled, name, numbers, raw, values
 from tests.spark.serving import Server
 

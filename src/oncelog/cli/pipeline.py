@@ -17,7 +17,7 @@ from oncelog.cli.remote import URL, UrlOption, failures_told, probe
 from oncelog.cli.screen import Column, end, number, print_json, progress, results, table_of
 
 if TYPE_CHECKING:
-    from oncelog.pipelines.audit import AuditResult, TopicAudit
+    from oncelog.pipelines.auditing import AuditResult, TopicAudit
     from oncelog.pipelines.running import Progress
 
 INSTALL: Final = "pipelines run on Spark, which is not installed: pip install 'oncelog[spark]'"
@@ -340,7 +340,7 @@ def _pipelines(url: str) -> Any:
 
 @contextlib.contextmanager
 def _session(master: str, conf: list[str] | None) -> Iterator[Any]:
-    from oncelog.pipelines.session import session
+    from oncelog.pipelines.sessions import session
     from oncelog.spark.java import JavaMissing
 
     try:

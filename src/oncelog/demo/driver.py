@@ -21,7 +21,7 @@ from oncelog.demo.places import Places
 
 if TYPE_CHECKING:
     # Spark is loaded when the driver starts, and not where one only talks to it.
-    from oncelog.pipelines.audit import AuditResult
+    from oncelog.pipelines.auditing import AuditResult
 
 MASTER: Final = "local[2,4]"
 """Two cores; four attempts for each task, as on a cluster."""
@@ -103,8 +103,8 @@ def _drive() -> None:
 
 def run_pass(spark: Any, told: Told, places: Places) -> None:
     """Every pipeline once, to the end of what is there."""
-    from oncelog.pipelines.land import land
-    from oncelog.pipelines.transform import transform
+    from oncelog.pipelines.landing import land
+    from oncelog.pipelines.transforming import transform
 
     derived: dict[str, Any] = {"url": told.url, "partitions": PARTITIONS, "content_type": "application/json"}
     transform(
@@ -125,7 +125,7 @@ def run_pass(spark: Any, told: Told, places: Places) -> None:
 
 
 def _audit(spark: Any, told: Told, places: Places) -> "AuditResult":
-    from oncelog.pipelines.audit import audit
+    from oncelog.pipelines.auditing import audit
 
     return audit(
         url=told.audit_url,
@@ -163,7 +163,7 @@ def _results(places: Places) -> dict[str, Any]:
 
 
 def _session(places: Places) -> Any:
-    from oncelog.pipelines.session import session
+    from oncelog.pipelines.sessions import session
 
     scratch = places.scratch
     scratch.mkdir(exist_ok=True)

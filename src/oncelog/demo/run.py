@@ -41,7 +41,7 @@ from oncelog.errors import OncelogError
 from oncelog.pipelines.ledger import Ledger
 
 if TYPE_CHECKING:
-    from oncelog.pipelines.audit import AuditResult
+    from oncelog.pipelines.auditing import AuditResult
 
 DRIZZLE: Final = Weather(drop=0.005, cut=0.002, delay=0.02)
 """For Spark, whose answers are large: a piece is 64 KiB, and in the writers' weather no answer would ever be whole."""
@@ -296,7 +296,7 @@ class Demo:
             board.auditing.detail = said.text
             board.note(f"audit: {said.text}")
         elif said.event == "audit":
-            from oncelog.pipelines.audit import AuditResult
+            from oncelog.pipelines.auditing import AuditResult
 
             self._audit = msgspec.json.decode(said.audit, type=AuditResult)
         board.touch()

@@ -20,7 +20,7 @@ from oncelog.demo.plan import Plan
 from oncelog.pipelines.ledger import lines_of
 
 if TYPE_CHECKING:
-    from oncelog.pipelines.audit import AuditResult
+    from oncelog.pipelines.auditing import AuditResult
 
 
 class FaceResult(msgspec.Struct, frozen=True):

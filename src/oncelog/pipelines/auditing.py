@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from oncelog.client import Client
 from oncelog.pipelines import audit_queries as queries
 from oncelog.pipelines.lake_files import local_path
-from oncelog.pipelines.land import lake_of
+from oncelog.pipelines.landing import lake_of
 from oncelog.pipelines.report import Latency, ReportData, events_of, write_report
 from oncelog.pipelines.running import PipelineFailed, PipelineRefused, PipelineResult, reason_of
 
@@ -139,7 +139,7 @@ def audit(
     marked in the report. `batches` are results of pipelines by name (`PipelineResult`), drawn in the report. `seed` and
     `command` go into its foot. Without a session one is started and stopped again. `progress` is told each step.
     """
-    from oncelog.pipelines.session import session
+    from oncelog.pipelines.sessions import session
 
     began_s = time.monotonic()
     if not topics:
