@@ -1,6 +1,7 @@
 """`bench spark`: our connector beside Parquet and beside Spark's Kafka connector on Apache Kafka, in one session.
 
-Each case is run once for every side to warm up, then in rounds, the sides in turn and another one first each time.
+Each case is run once for every side to warm up, then in rounds, the sides in turn and another one first each time; and
+right before each measurement with a few rows, so that starting Python processes is not measured.
 Rates are medians over the rounds, ratios medians of the ratios within a round. CPU counts the JVM, all Python processes
 of Spark, and the server (with its index builder, until it is quiet); bytes are those of keys and values.
 
@@ -37,7 +38,6 @@ from bench.spark_load import (
     Figures,
     Jobs,
     accounts,
-    made_rows,
     made_session,
     measured,
     spent_between,
@@ -65,15 +65,11 @@ class Bench:
         self._ours = ours
         self._broker = broker
         self._jobs = Jobs(spark, directory, ours.url, broker)
-        self._spark = spark
         self.jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
 
     def run(self, options: Options, cases: tuple[str, ...]) -> list[Figures]:
-        total_bytes = made_rows(self._spark, options.rows, self._jobs.rows_folder)
+        total_bytes = self._jobs.make(options.rows)
         say(f"{options.rows:,} rows, {total_bytes / 1e6:,.0f} MB of keys and values")
-        for side in (OURS, KAFKA) if self._broker else (OURS,):
-            self._jobs.make_topic(side, "read")
-            self._jobs.write(side)
         table = {which: job for which, job in self._jobs.table().items() if which[0] in cases}
         for (case, side), job in table.items():
             self._jobs.before(case, side)
@@ -95,6 +91,7 @@ class Bench:
             settle, cpu_s = (lambda: self._ours.wait_quiet(QUIET_S_MAX)), (lambda: sum(self._ours.cpu()))
         elif side == KAFKA and self._broker is not None:
             cpu_s = self._broker.cpu_s
+        self._jobs.wake(case, side, job)
         self._jobs.before(case, side)
         moved, wall_s, took, server_s = measured(self.jvm, job, cpu_s, settle)
         assert moved == rows, f"{case}, {side}: {moved:,} of {rows:,} rows"
