@@ -2,6 +2,7 @@
 
 PYTHON ?= # the interpreter for .venv; found if not given
 ROUNDS ?= 300
+KILLS ?= 20
 SEEDS ?= 200
 BENCH ?= engine
 WORKERS ?= auto
@@ -12,8 +13,13 @@ CODEC := $(wildcard src/oncelog/core/batch*.py)
 # Folders that hold no Python yet are left out: the tools refuse an empty folder.
 CODE := setup.py src tests tools $(if $(wildcard bench/*.py),bench) $(if $(wildcard examples/*.py),examples)
 
+# Faults and pipelines one by one, with a Spark driver to start for most of them. `make test` has reads and writes of the
+# connector, and the demo whole: it joins, aggregates, lands and audits under kills.
+SPARK_LONG := tests/pipelines $(addprefix tests/spark/test_,declarative.py drivers.py expiry.py faults.py \
+    pipeline_kills.py sink.py)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run test spark check format crash sim simfull flips bench docs pin clean
+.PHONY: help setup run test spark check format crash kills sim simfull flips bench docs pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -47,16 +53,16 @@ setup: .venv/.packages .venv/.project ## make .venv, install pinned packages, bu
 run: setup .venv/.spark ## the demo: every face, a bad network, kills, Spark to a Delta table, an audit (ARGS="--seed 7 --scale 0.5")
 	$(BIN)/oncelog demo $(ARGS)
 
-test: setup ## run the tests (ARGS="-k name" to choose); those of Spark are `make spark`
-	$(BIN)/python -m pytest -n $(WORKERS) --ignore tests/spark --ignore tests/demo/spark $(ARGS)
+test: setup .venv/.spark ## run the tests (ARGS="-k name" to choose); the long ones of Spark are `make spark`
+	$(BIN)/python -m pytest -n $(WORKERS) $(addprefix --ignore=,$(SPARK_LONG)) $(ARGS)
 
 .venv/.spark: constraints-spark.txt .venv/.project
 	@echo "installing PySpark into .venv, about a minute"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints-spark.txt
 	@touch $@
 
-spark: setup .venv/.spark ## install PySpark and run the tests that need it: connector, pipelines, demo
-	PYSPARK_PYTHON=$(CURDIR)/$(BIN)/python $(BIN)/python -m pytest --timeout 600 tests/spark tests/demo/spark $(ARGS)
+spark: setup .venv/.spark ## run every test that needs Spark: connector, faults, pipelines, demo (half an hour)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/spark tests/pipelines tests/demo/spark $(ARGS)
 
 check: setup ## format, lint, types, layers
 	$(BIN)/ruff format --check $(CODE)
@@ -72,6 +78,9 @@ crash: setup ## kill a real engine, then a real server without and with a bad ne
 	$(BIN)/python -m tests.crash.kill_loop --rounds $(ROUNDS)
 	$(BIN)/python -m tests.crash.http_kill_loop --rounds $(ROUNDS)
 	$(BIN)/python -m tests.crash.http_kill_loop --rounds $(ROUNDS) --proxy
+
+kills: setup .venv/.spark ## kill Spark driver and server under a pipeline, KILLS=20 times, and compare with the batch result
+	$(BIN)/python -m tests.spark.pipeline_kills --kills $(KILLS)
 
 sim: setup ## run the engine on a simulated disk that fails, SEEDS=200 seeds
 	$(BIN)/python -m tests.crash.sim_loop --seeds $(SEEDS)
