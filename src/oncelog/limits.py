@@ -240,6 +240,9 @@ INDEX_COMMIT_ENTRIES: Final = 200_000
 INDEX_COMMIT_IDS: Final = 500_000
 """Message ids that one commit of the index covers at most: an entry can bring thousands, each takes 200 bytes."""
 
+STAGE_READ_BYTES: Final = 4 * MIB
+"""Bytes of a stage that are in memory at once while its message ids are read: one batch of the largest kind."""
+
 SEEKS_PER_SLICE: Final = 16
 """Streams that one look at the past halves before others have their turn: 20 look-ups of 10 µs each."""
 

@@ -118,6 +118,7 @@ CLASSES: dict[type[outcome.Refusal], type[e.Refused]] = {
     outcome.OffsetGone: e.OffsetGone,
     outcome.CursorPinned: e.Conflict,
     outcome.StageMissing: e.NotFound,
+    outcome.StageBusy: e.Overloaded,
     outcome.StageCountMismatch: e.Conflict,
     outcome.ApplicationFenced: e.Fenced,
     outcome.ApplicationBatchRefused: e.Conflict,

@@ -37,6 +37,7 @@ from oncelog.core.outcome import (
     OffsetAhead,
     Outcome,
     ReceiptFound,
+    StageBusy,
     StageCountMismatch,
     StageDone,
     StageMissing,
@@ -386,6 +387,16 @@ def test_known_id_with_other_content_refuses_the_publish_whole(log: CoreHarness,
     outcome = refused(log, Publish(items, APP, 1, "q", 0))
     assert outcome == IdConflict(2, expected[0], expected[1], content_digest(b"other"))
     assert isinstance(log.run(GetReceipt("t", 0, b"2")), NotFound)
+
+
+def test_stage_whose_ids_nobody_has_read_is_not_published(log: CoreHarness) -> None:
+    """Its records may be known: without their ids nobody can tell."""
+    one = stage(log, b"a")
+    unread = Publish([PublishItem(one, "t", 0, 1, named=True)], APP, 1, "q", 0)
+    assert refused(log, unread) == StageBusy(one)
+    read = Publish([PublishItem(one, "t", 0, 1, True, [])], APP, 1, "q", 0)
+    assert log.run(read) == CommitConfirmed([2, 0, 1])
+    assert log.run(unread) == CommitConfirmed([2, 0, 1], duplicate=True), "a retry of a success is a success"
 
 
 def test_replayed_publish_with_ids_is_a_no_op(log: CoreHarness) -> None:

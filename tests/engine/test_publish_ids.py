@@ -15,6 +15,8 @@ from oncelog.core.outcome import (
     Confirmed,
     IdConflict,
     Outcome,
+    StageBusy,
+    StageCountMismatch,
     StageDone,
     StageMissing,
     TooLarge,
@@ -106,6 +108,27 @@ def test_conflict_publishes_nothing() -> None:
             outcome = await publish(engine, stage, 2)
             assert outcome == IdConflict(2, 0, content_digest(b"one"), content_digest(b"other"))
             assert read_all(engine, "a") == []
+
+    asyncio.run(scenario())
+
+
+def test_stage_that_grows_while_its_ids_are_read_is_not_published() -> None:
+    """Asked for with the count that it will have a moment later: nobody has seen the ids of that record."""
+
+    async def scenario() -> None:
+        async with opened(None) as engine:
+            await make_topic(engine, "a")
+            first = append_of("a", b"one", digest=content_digest(b"one"), message_id=b"1")
+            await done(engine, first, Confirmed)
+            stage = await staged(engine, [(b"9", b"nine")])
+            publishing = asyncio.ensure_future(publish(engine, stage, 2))
+            await asyncio.sleep(0)
+            batch = batch_of([(b"1", b"one")])
+            await done(engine, AppendStage(stage[0], 1, batch, 1, content_digest(batch)), StageDone)
+            assert await publishing in (StageBusy(stage[0]), StageCountMismatch(stage[0], 2, 1))
+            assert read_all(engine, "a") == [(0, b"one")]
+            assert isinstance(await publish(engine, stage, 2), CommitConfirmed)
+            assert read_all(engine, "a") == [(0, b"one"), (1, b"nine")]
 
     asyncio.run(scenario())
 

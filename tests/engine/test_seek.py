@@ -42,7 +42,11 @@ async def stood(engine: Engine, entry: int | None = None, time_ns: int = 0) -> E
     future: asyncio.Future[list[Stood] | Refusal] = asyncio.get_running_loop().create_future()
     engine.stood(TOPICS, future.set_result, entry=entry, time_ns=time_ns)
     found = await future
-    return found if isinstance(found, Refusal) else {each.topic: each.offset for each in found}
+    if isinstance(found, Refusal):
+        return found
+    for each in found:
+        assert each.is_floor == (each.stream.floor > 0 and each.offset == each.stream.floor)
+    return {each.topic: each.offset for each in found}
 
 
 def seen(engine: Engine) -> Ends:

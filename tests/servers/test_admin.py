@@ -154,8 +154,8 @@ def test_offsets_of_a_moment_that_has_passed(topic: str) -> None:
         by_entry = server.ask("GET", f"/v1/offsets?entry={then}&topic=a&topic=b").json
         assert by_entry == {
             "streams": [
-                {"topic": "a", "partition": 0, "offset": 1, "floor": 0, "stable": 2},
-                {"topic": "b", "partition": 0, "offset": 0, "floor": 0, "stable": 1},
+                {"topic": "a", "partition": 0, "offset": 1, "is_floor": False, "floor": 0, "stable": 2},
+                {"topic": "b", "partition": 0, "offset": 0, "is_floor": False, "floor": 0, "stable": 1},
             ]
         }
         assert [row["offset"] for row in server.ask("GET", "/v1/offsets?time_ms=0").json["streams"]] == [0, 0]

@@ -88,6 +88,11 @@ def test_read_between_moments(spark: Any, server: Server) -> None:
     assert found(startingTimestamp=then_ms, startingOffsetsByTimestampStrategy="latest") == [2]
     assert found(startingOffsetsByTimestamp=json.dumps({topic: {"0": 0, "1": then_ms}})) == [1, 2]
     assert found(endingOffsetsByTimestamp=json.dumps({topic: {"0": 0, "1": then_ms}})) == [1]
+    with Client(server.url) as client:
+        client.trim(topic, 2, partition=1)
+    with pytest.raises(Exception, match="were trimmed"):
+        found(startingOffsets=f"cut:{cut.entry}")
+    assert found(startingOffsets=f"cut:{cut.entry}", failOnDataLoss="false") == []
 
 
 def test_read_begins_and_ends_where_it_is_told(spark: Any, server: Server, rich: str) -> None:

@@ -94,6 +94,17 @@ def test_rows_that_cannot_be_written_are_named(fields: list[tuple[str, str]], wh
         check_schema([("value", "string")], topic_given=False)
 
 
+def test_id_of_the_row_takes_the_place_of_one_that_its_headers_bring() -> None:
+    pairs = [{"key": MESSAGE_ID_HEADER, "value": b"old"}, {"key": "other", "value": b"x"}]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    columns = {"value": pa.array([b"v"]), "headers": pa.array([pairs], kind), "message_id": pa.array(["new"])}
+    queues = Queues("t", -1, 0, lambda _: 1, batch_bytes=1 << 20)
+    assert not list(queues.add(pa.RecordBatch.from_pydict(columns)))
+    ((_, rows),) = queues.rest()
+    (record,) = codec.decode(encoded(rows))
+    assert record[4] == (("other", b"x"), (MESSAGE_ID_HEADER, b"new"))
+
+
 def test_id_travels_under_the_name_that_the_server_looks_for() -> None:
     assert MESSAGE_ID_HEADER == message_id.HEADER
 

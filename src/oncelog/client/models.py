@@ -59,6 +59,8 @@ class StoodAt(Struct, frozen=True):
     offset: int
     floor: int
     stable: int
+    is_floor: bool = False
+    """Nothing that is retained was there: the place may lie below, among what was trimmed."""
 
 
 class StoodPage(Struct, frozen=True):

@@ -262,8 +262,8 @@ class PublishItem(msgspec.Struct, gc=False):
     """What the owner believes the stage holds."""
     named: bool = False
     """Its records carry message ids: they are read from the stage before this is decided."""
-    ids: list[tuple[int, bytes, bytes]] = []
-    """(record number within the stage, message id, digest), ascending: what was read."""
+    ids: list[tuple[int, bytes, bytes]] | None = None
+    """(record number within the stage, message id, digest), ascending: what was read; None if nobody has looked."""
 
 
 class Publish(msgspec.Struct, gc=False):

@@ -254,7 +254,7 @@ def _publish(command: c.Publish) -> Refusal | None:
     refusal = refusal or _stages(item.stage_id for item in command.stages) or _moves(command.cursors)
     if refusal is not None:
         return refusal
-    ids = sum(len(item.ids) for item in command.stages)
+    ids = sum(len(item.ids or ()) for item in command.stages)
     if ids > limits.PUBLISH_IDS_MAX:
         return TooLarge("message ids in one publish", limits.PUBLISH_IDS_MAX, ids)
     size = len(command.stages) * limits.PUBLISHED_STAGE_BYTES + ids * limits.PUBLISHED_ID_BYTES

@@ -157,7 +157,7 @@ def _publish(wanted: Wanted, command: c.Publish) -> None:
     if wanted.missing:
         return  # there are thousands of ids: looked at when all else is there
     for stream, item in named:
-        for _, id_, _ in item.ids:
+        for _, id_, _ in item.ids or ():
             wanted.found_id(stream, id_)
 
 

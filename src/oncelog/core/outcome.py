@@ -390,6 +390,14 @@ class StageMissing(Refusal):
     stage_id: int
 
 
+class StageBusy(Refusal):
+    """The stage was written to while its message ids were being read. Nothing was done."""
+
+    code: ClassVar[str] = "stage_busy"
+    retryable: ClassVar[bool] = True
+    stage_id: int
+
+
 class StageCountMismatch(Refusal):
     """The stage does not hold what its owner believes it holds."""
 

@@ -39,6 +39,7 @@ from oncelog.core.outcome import (
     Outcome,
     Refusal,
     ShardMismatch,
+    StageBusy,
     StageCountMismatch,
     StageDone,
     StageMissing,
@@ -206,6 +207,9 @@ def _published(
         if not stage.count:
             operations.append(StageDropped(stage.stage_id))
             continue
+        if item.named and item.ids is None:
+            # Whoever read the ids found another stage than this one: what they would have said is not known.
+            return [], [], {}, StageBusy(stage.stage_id)
         first = stream.tail + added.get(stream.stream_id, 0)
         added[stream.stream_id] = added.get(stream.stream_id, 0) + stage.count
         ids, refusal = staged_ids.take(stream, item, first)

@@ -49,7 +49,7 @@ class StagedIds:
         """(the fresh ids of a stage that begins at `first`, packed for its operation; what refuses the publish)."""
         packed: list[bytes] = []
         stream_id = stream.stream_id
-        for number, id_, digest in item.ids:
+        for number, id_, digest in item.ids or ():
             if (refusal := id_refused(id_, digest)) is not None:
                 return b"", refusal
             hash_ = message_id.id_hash(stream, id_)

@@ -156,13 +156,11 @@ class Engine:
                 return
             self._cold.submit(fetched, plans).add_done_callback(found)
 
-        def fetched(plans: list[list[ReadPart]]) -> list[PublishItem]:
-            items = []
-            for item, parts in zip(command.stages, plans, strict=True):
-                batches = self._reader.fetch_parts(parts)
-                ids = [id_ for batch in batches for id_ in ids_in(batch.base_offset, batch.batch)]
-                items.append(msgspec.structs.replace(item, ids=ids))
-            return items
+        def fetched(plans: list[list[ReadPart] | None]) -> list[PublishItem]:
+            return [
+                item if parts is None else msgspec.structs.replace(item, ids=self._ids_of(parts))
+                for item, parts in zip(command.stages, plans, strict=True)
+            ]
 
         def found(future: "Future[list[PublishItem]]") -> None:
             with self._guard:
@@ -181,13 +179,25 @@ class Engine:
 
         self.commits.gate(read)
 
-    def _stage_plan(self, item: PublishItem) -> list[ReadPart]:
-        """Nothing if there is nothing to look for, or if the publish will be refused or is a replay: `decide` says."""
-        state = self.commits.state
-        stage = state.stages.get(item.stage_id) or self._index.get(Table.STAGE, item.stage_id)
+    def _stage_plan(self, item: PublishItem) -> list[ReadPart] | None:
+        """Where the stage's records lie; None if there is nothing to look for, or if it is not the stage that is asked
+        for: then `decide` says why not, and that it must be looked at again if it has become that one meanwhile."""
+        stage = self.commits.state.stages.get(item.stage_id) or self._index.get(Table.STAGE, item.stage_id)
         if not item.named or not isinstance(stage, Stage) or stage.count != item.count:
-            return []
+            return None
         return self._reader.plan_stage(item.stage_id, item.count)
+
+    def _ids_of(self, parts: list[ReadPart]) -> list[tuple[int, bytes, bytes]]:
+        """A few megabytes at a time: a stage may be as large as the disk."""
+        ids: list[tuple[int, bytes, bytes]] = []
+        waiting: list[ReadPart] = []
+        for number, part in enumerate(parts, start=1):
+            waiting.append(part)
+            if number == len(parts) or sum(each.length for each in waiting) >= limits.STAGE_READ_BYTES:
+                for batch in self._reader.fetch_parts(waiting):
+                    ids += ids_in(batch.base_offset, batch.batch)
+                waiting = []
+        return ids
 
     async def execute(self, command: Command) -> Outcome:
         """As `submit`, for callers that wait for one answer."""

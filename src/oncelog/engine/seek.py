@@ -5,7 +5,8 @@ published it), so each stream is halved until the border is found. Nothing is ke
 
 Two limits. Entries of one group become visible at one instant, so an entry in the middle of a group is no cut, and is
 refused with its neighbours. And what a txn wrote counts from where it was written, not from where it was committed: a
-txn that was open at the moment is on both sides of the border.
+txn that was open at the moment is on both sides of the border. A batch that the cleaner will have moved lies in a newer
+group than its entry's: it has to count by its time, which it keeps (there is no cleaner yet).
 """
 
 from collections.abc import Callable, Iterator
@@ -29,12 +30,14 @@ class Stood(NamedTuple):
     partition: int
     stream: StreamView
     offset: int
+    is_floor: bool
+    """Nothing that is retained was there: the border may lie below, among what was trimmed."""
 
 
 def at_time(reader: Reader, streams: list[CutStream], time_ns: int) -> Iterator[Stood]:
     """Before the first record that was appended at `time_ns` or later."""
     for found in streams:
-        yield _stood(found, _border(reader, found.stream, lambda place: place.time_ns >= time_ns)[0])
+        yield _stood(found, *_border(reader, found.stream, lambda place: place.time_ns >= time_ns))
 
 
 def at_entry(
@@ -52,7 +55,7 @@ def at_entry(
             if entry < first + count - 1:
                 yield NotACut(entry, first - 1, first + count - 1)
                 return
-        yield _stood(found, offset)
+        yield _stood(found, offset, before)
 
 
 def _first_entry(journal: Journal, group: int) -> int:
@@ -60,8 +63,8 @@ def _first_entry(journal: Journal, group: int) -> int:
     return first
 
 
-def _stood(found: CutStream, offset: int) -> Stood:
-    return Stood(found.topic, found.partition, found.stream, offset)
+def _stood(found: CutStream, offset: int, before: Place | None) -> Stood:
+    return Stood(found.topic, found.partition, found.stream, offset, found.stream.floor > 0 and before is None)
 
 
 def _border(reader: Reader, stream: StreamView, is_after: IsAfter) -> tuple[int, Place | None]:

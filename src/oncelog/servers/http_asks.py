@@ -96,6 +96,7 @@ class Asks:
                     "topic": stood.topic,
                     "partition": stood.partition,
                     "offset": stood.offset,
+                    "is_floor": stood.is_floor,
                     "floor": stood.stream.floor,
                     "stable": stood.stream.stable,
                 }

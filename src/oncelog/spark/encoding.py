@@ -33,6 +33,9 @@ HELD_BYTES_MAX: Final = 64 * MIB
 BATCH_RECORDS: Final = 100_000
 """Rows of one batch: small ones would make a batch that takes long to check."""
 
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Of one record."""
+
 _COLUMN_TYPES: Final = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
@@ -89,7 +92,7 @@ class Rows:
         return [] if times is None else np.asarray(times).tolist()
 
     @cached_property
-    def headers(self) -> list[tuple[tuple[str, bytes | None], ...]]:
+    def headers(self) -> list[Headers]:
         headers = self.column("headers")
         return [] if headers is None else _header_pairs(headers)
 
@@ -232,7 +235,7 @@ def _bytes_list(array: Any) -> list[bytes | None]:
     return listed
 
 
-def _header_pairs(array: Any) -> list[tuple[tuple[str, bytes | None], ...]]:
+def _header_pairs(array: Any) -> list[Headers]:
     return [
         () if pairs is None else tuple((pair["key"] or "", pair["value"]) for pair in pairs if pair is not None)
         for pairs in array.to_pylist()
@@ -286,5 +289,10 @@ def encoded(rows: Rows) -> bytes:
     times = rows.times_ms or [now_ms] * count
     headers = rows.headers or [()] * count
     if rows.ids:
-        headers = [(*pairs, (MESSAGE_ID_HEADER, name.encode())) for pairs, name in zip(headers, rows.ids, strict=True)]
+        headers = [_named(pairs, name) for pairs, name in zip(headers, rows.ids, strict=True)]
     return codec.encode(list(zip(range(count), times, keys, rows.values, headers, strict=True)))
+
+
+def _named(pairs: Headers, name: str) -> Headers:
+    """A record that is handed on may bring the id that it had before: the row's own counts."""
+    return (*(pair for pair in pairs if pair[0] != MESSAGE_ID_HEADER), (MESSAGE_ID_HEADER, name.encode()))

@@ -46,12 +46,18 @@ def _standing(link: Link, options: ReadOptions) -> Standing:
     return planning.standing_of(link.cut(*subscription.topics), subscription)
 
 
-def _looked_up(link: Link, place: Place, topics: Sequence[str]) -> Offsets | None:
+def _looked_up(link: Link, place: Place, topics: Sequence[str], *, may_not_be_trimmed: bool) -> Offsets | None:
     """What only the server knows of a place; None where there is nothing to ask."""
     if place.kind == "group":
         return _group_offsets(link, place.group)[0]
     if place.kind == "cut":
-        return _by_partition(link.offsets_at(*topics, entry=place.number))
+        streams = link.offsets_at(*topics, entry=place.number)
+        if may_not_be_trimmed and (trimmed := [stream.topic for stream in streams if stream.is_floor]):
+            raise planning.OffsetLost(
+                f"{sorted(set(trimmed))} were trimmed, and what lies between the cut and their first record cannot be "
+                "told from what lay before it; failOnDataLoss=false begins with the first record"
+            )
+        return _by_partition(streams)
     if place.kind == "time":
         return _by_partition(link.offsets_at(*topics, time_ms=place.number))
     found: Offsets = {}
@@ -111,8 +117,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
         options = self._options
         with Link(options.url, options.request_timeout_ms) as link:
             standing = _standing(link, options)
-            began = _looked_up(link, options.starting, list(standing))
-            ended = _looked_up(link, options.ending, list(standing))
+            began = _looked_up(link, options.starting, list(standing), may_not_be_trimmed=options.fail_on_data_loss)
+            ended = _looked_up(link, options.ending, list(standing), may_not_be_trimmed=False)
         start = planning.resolved(options.starting, standing, began, "startingOffsets")
         end = planning.resolved(options.ending, standing, ended, "endingOffsets")
         ranges = planning.ranges_between(start, end)
@@ -156,7 +162,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             looked_up, held = _group_offsets(self._linked(), place.group)
             note_start(place.group, held, standing)
         else:
-            looked_up = _looked_up(self._linked(), place, list(standing))
+            strict = self._options.fail_on_data_loss
+            looked_up = _looked_up(self._linked(), place, list(standing), may_not_be_trimmed=strict)
             forget_starts(standing)
         return told_offsets(planning.resolved(place, standing, looked_up, "startingOffsets"))
 

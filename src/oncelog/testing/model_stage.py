@@ -107,7 +107,7 @@ class StageModel(TxnModel):
 
     def take_ids(self, stream: Thing, first: int, item: c.PublishItem) -> None:
         """A known id hides the record that came with it; a fresh one is taken."""
-        for number, message_id, digest in item.ids:
+        for number, message_id, digest in item.ids or ():
             known = self.known_id(stream, message_id)
             if known is None:
                 self.remember_id(stream, message_id, digest, first + number, 1)
@@ -135,7 +135,7 @@ class StageModel(TxnModel):
                 return o.StageCountMismatch(item.stage_id, item.count, count)
             first = tails.get(stream["id"], len(stream["records"]))
             tails[stream["id"]] = first + count
-            for number, message_id, digest in item.ids if count else ():
+            for number, message_id, digest in (item.ids or ()) if count else ():
                 known = self.known_id(stream, message_id)
                 place = (stream["id"], first + number, digest)
                 if known is not None:

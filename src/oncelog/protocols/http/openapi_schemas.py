@@ -172,7 +172,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Producer": told(**PRODUCER),
     "Stream": told(**PLACE, content_type=text(), **_STANDING, time_ms=number("Of its last change.")),
     "Standing": told(**PLACE, **_STANDING),
-    "Stood": told(**PLACE, offset=number("What lies below was there."), floor=number("Now."), stable=number("Now.")),
+    "Stood": told(
+        **PLACE,
+        offset=number("What lies below was there."),
+        is_floor=flag("The place may lie below, among what was trimmed."),
+        floor=number("Now."),
+        stable=number("Now."),
+    ),
     "Cursor": told(
         name=text(),
         **PLACE,

@@ -71,6 +71,7 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     ),
     o.CursorPinned: Rule(409, "cursor {cursor!r} is pinned at {frontier}, below {asked}", "use force to trim past it"),
     o.StageMissing: Rule(404, "stage {stage_id} is unknown, published or expired"),
+    o.StageBusy: Rule(503, "stage {stage_id} was written to meanwhile", "publish again when all of it is staged"),
     o.StageCountMismatch: Rule(409, "stage {stage_id} holds {actual} records, not {expected}"),
     o.ApplicationFenced: Rule(
         403, "driver {current} of {application!r} exists", "a newer driver has taken over: stop this one"
