@@ -103,8 +103,8 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
             first = start.get(topic, {}).get(partition, 0)
             if first > next_:
                 raise OffsetLost(
-                    f"{topic!r} partition {partition}: the read ends at {next_:,}, before {first:,} where it begins. Either "
-                    "the places were given so; or the topic was deleted and created again, or another server answers; "
+                    f"{topic!r} partition {partition}: the read ends at {next_:,}, before {first:,} where it begins. "
+                    "The places were given so; or the topic was deleted and created again, or another server answers; "
                     "or the query began at latest or at a time and died in its first batch: begin at offsets"
                 )
             if first < next_:
