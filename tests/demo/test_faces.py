@@ -11,10 +11,10 @@ from rich.console import Console
 
 from oncelog.client import AsyncClient, Record
 from oncelog.demo.faces import FACES, shares_of
-from oncelog.demo.orders import PARTITIONS, TOPICS, order_of
+from oncelog.demo.orders import CLOSING, PARTITIONS, TOPICS, order_of
 from oncelog.demo.places import Places
 from oncelog.demo.plan import Plan, planned
-from oncelog.demo.run import CLOSING, Demo
+from oncelog.demo.run import Demo
 from oncelog.pipelines.ledger import Line, lines_of
 
 # Eight processes have to start, and the server four times again; a loaded machine takes its time.

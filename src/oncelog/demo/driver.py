@@ -131,7 +131,7 @@ def _audit(spark: Any, told: Told, places: Places) -> "AuditResult":
         url=told.audit_url,
         topics=flows.AUDITED,
         table={topic: str(places.table(topic)) for topic in flows.LANDED},
-        ledgers=places.ledgers(),
+        ledgers=[*places.ledgers(), places.expected],
         report=Path(told.report),
         identity=flows.IDENTITIES,
         events=places.events,

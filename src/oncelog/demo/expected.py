@@ -1,37 +1,63 @@
 """What must come out of the pipelines, worked out from the producers' ledgers without Spark and without the log.
 
 It is written as a ledger too: a record that a pipeline owes counts as sent and confirmed. So the audit finds what is
-lost, doubled or wrong in the derived topics by the rule that it has for all others. Its lines have no times, since
-nobody sent them: the charts of the report leave them out.
+lost, doubled or wrong in the derived topics by the rule that it has for all others.
+
+Its lines have every column that the audit reads, and `time_ms` is null: nobody sent these records, and a time made up
+for them would stand in the report's charts as one more face, faster than all others. A producer's ledger has a time
+in every line, and `lines_of` takes a line without one for a piece that a kill left. So this file is not among the
+producers' ledgers, and only the audit reads it; the verdict sees to it that the audit counted every line.
 """
 
 import datetime
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from oncelog.demo.flows import REVENUE, SALES, WINDOW_S
-from oncelog.demo.orders import ORDERS, PAYMENTS, Order, order_of
+from oncelog.demo.orders import ORDERS, PAYMENTS, TOPICS, Order, order_of
 from oncelog.demo.plan import Plan
-from oncelog.pipelines.ledger import hash_of, lines_of
+from oncelog.pipelines.ledger import State, hash_of, lines_of
 
 WRITER: Final = "expected"
 
 
 def write_expected(plan: Plan, ledgers: Iterable[Path], path: Path) -> None:
     """The ledger of the pipelines."""
-    orders = list(_confirmed(plan, ledgers))
-    owed = [(SALES, order.order_id, _sale(order)) for order in orders if order.paid]
-    owed += [(REVENUE, since, value) for since, value in _revenue(orders).items()]
     with path.open("wb") as file:
-        for topic, name, value in owed:
-            # No order and no partition: where Spark puts a record, and behind which, is nobody's promise.
-            line = {"writer": WRITER, "face": WRITER, "topic": topic, "id": name}
-            file.write(msgspec.json.encode({"state": "sent", **line, "hash": hash_of(value)}) + b"\n")
-            file.write(msgspec.json.encode({"state": "confirmed", **line}) + b"\n")
+        for topic, name, value in _owed(list(_confirmed(plan, ledgers))):
+            file.write(_line("sent", topic, name, hash_of(value)))
+            file.write(_line("confirmed", topic, name, ""))
+
+
+def records_planned(plan: Plan) -> Counter[str]:
+    """How many records each topic has when the plan was carried out to its end. By the plan alone."""
+    counts = Counter(dict.fromkeys(TOPICS, plan.orders))
+    counts[PAYMENTS] += 1  # the closing one
+    counts.update(topic for topic, _, _ in _owed(list(_planned(plan))))
+    return counts
+
+
+def _line(state: State, topic: str, name: str, digest: str) -> bytes:
+    # No order and no partition: where Spark puts a record, and behind which, is nobody's promise.
+    place = {"partition": -1, "order": -1, "commit": "", "offset": -1}
+    line = {"state": state, "writer": WRITER, "face": WRITER, "topic": topic, "id": name, "time_ms": None}
+    return msgspec.json.encode({**line, "hash": digest, **place}) + b"\n"
+
+
+def _owed(orders: Sequence[Order]) -> Iterator[tuple[str, str, bytes]]:
+    """Topic, name and value of every record that the pipelines make of these orders."""
+    yield from ((SALES, order.order_id, _sale(order)) for order in orders if order.paid)
+    yield from ((REVENUE, since, value) for since, value in _revenue(orders).items())
+
+
+def _planned(plan: Plan) -> Iterator[Order]:
+    for share in plan.shares:
+        for number in range(share.orders):
+            yield order_of(plan.seed, share.producer, number, share.orders)
 
 
 def _confirmed(plan: Plan, ledgers: Iterable[Path]) -> Iterator[Order]:
@@ -41,11 +67,9 @@ def _confirmed(plan: Plan, ledgers: Iterable[Path]) -> Iterator[Order]:
         for line in lines_of(path):
             if line.state == "confirmed":
                 found[line.id].add(line.topic)
-    for share in plan.shares:
-        for number in range(share.orders):
-            order = order_of(plan.seed, share.producer, number, share.orders)
-            if found[order.order_id] >= {ORDERS, PAYMENTS}:
-                yield order
+    for order in _planned(plan):
+        if found[order.order_id] >= {ORDERS, PAYMENTS}:
+            yield order
 
 
 def _sale(order: Order) -> bytes:

@@ -25,6 +25,9 @@ class Weather(NamedTuple):
 STORM: Final = Weather(drop=0.04, cut=0.02, delay=0.05)
 """For writers: a piece is a few requests or answers."""
 
+DRIZZLE: Final = Weather(drop=0.005, cut=0.002, delay=0.02)
+"""For Spark, whose answers are large: a piece is 64 KiB, and in the writers' weather no answer would ever be whole."""
+
 DELAY_MAX_S: Final = 0.04
 _PIECE_BYTES: Final = 1 << 16
 

@@ -26,6 +26,11 @@ TRADING_DAY_S: Final = 8 * 3600
 PAID_SHARE: Final = 0.9
 """The other payments are declined: the join must leave them out."""
 
+CLOSING: Final = "closing"
+"""The one payment behind the last order: it ends the trading day for Spark."""
+CLOSING_FACE: Final = "ids"
+"""It is written as that face writes, so it counts there."""
+
 ITEMS: Final = ("anvil", "bolt", "crank", "drill", "easel", "flask", "gasket", "hinge")
 
 

@@ -11,6 +11,8 @@ class Places:
         self.data = folder / "data"
         """Of the server."""
         self.ledger_folder = folder / "ledgers"
+        self.expected = folder / "expected.jsonl"
+        """What the pipelines owe. Not among the ledgers: those are what producers did, and are counted as such."""
         self.said = folder / "said"
         """What the processes complained about."""
         self.scratch = folder / "spark"

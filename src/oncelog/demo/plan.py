@@ -6,6 +6,7 @@ way at that instant; that differs from run to run, as it should.
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
@@ -17,6 +18,8 @@ SCALE_MAX: Final = 100.0
 
 SERVER: Final = "server"
 DRIVER: Final = "Spark driver"
+PRODUCER: Final = "producer"
+"""Whom the strikes are for, in the counts of a plan; a strike itself names its producer."""
 
 SERVER_STRIKES_WRITING: Final = 4
 SERVER_STRIKES_SPARK: Final = 2
@@ -71,6 +74,17 @@ class Plan(NamedTuple):
     def orders(self) -> int:
         """Of all producers."""
         return sum(share.orders for share in self.shares)
+
+    def orders_of(self, face: str) -> int:
+        """Of all producers of a face."""
+        return sum(share.orders for share in self.shares if share.face == face)
+
+    @property
+    def kills(self) -> Counter[str]:
+        """How many servers, drivers and producers die."""
+        return Counter(
+            strike.victim if strike.victim in (SERVER, DRIVER) else PRODUCER for strike in self.strikes
+        )  # fmt: skip
 
 
 def planned(seed: int, scale: float, shares: Sequence[Share]) -> Plan:

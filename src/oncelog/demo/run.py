@@ -6,7 +6,10 @@
 4. What must have come out is worked out from the ledgers, and the audit compares. The server stops, and `verify`
    rebuilds the log from its journal.
 
-Whatever ends the run, nothing that was started stays: no process, and no folder unless it is to be kept.
+When the run ends, well or badly, or is interrupted or told to end (SIGINT, SIGTERM, SIGHUP), nothing that was started
+stays: no process, and no folder unless it is to be kept. A kill -9 of the demo itself is beyond that: nobody is left to
+clean up. Its processes have sessions of their own and stay, and so does the folder `oncelog-demo-…` in the temporary
+directory. The command lines of server, producers and Spark driver name that folder, so they can be found and ended.
 """
 
 import asyncio
@@ -25,26 +28,23 @@ from rich.console import Console
 from oncelog.client import AsyncClient
 from oncelog.demo import driver, flows
 from oncelog.demo.board import Board, Flow, Step, Tally
-from oncelog.demo.expected import WRITER, write_expected
+from oncelog.demo.expected import write_expected
 from oncelog.demo.faces import FACES, shares_of
 from oncelog.demo.faces import face as producing
-from oncelog.demo.network import HOST, FaultyProxy, Weather
-from oncelog.demo.orders import OPENING, PARTITIONS, PAYMENTS, TOPICS
+from oncelog.demo.network import DRIZZLE, HOST, FaultyProxy
+from oncelog.demo.orders import CLOSING, CLOSING_FACE, OPENING, PARTITIONS, PAYMENTS, TOPICS
 from oncelog.demo.places import Places
 from oncelog.demo.plan import Moment, Plan, Share, planned
 from oncelog.demo.processes import Process
 from oncelog.demo.screen import shown
 from oncelog.demo.server import Server
 from oncelog.demo.striker import Striker
-from oncelog.demo.verdict import Verdict, verdict_of
+from oncelog.demo.verdict import Verdict, show, verdict_of
 from oncelog.errors import OncelogError
 from oncelog.pipelines.ledger import Ledger
 
 if TYPE_CHECKING:
     from oncelog.pipelines.auditing import AuditResult
-
-DRIZZLE: Final = Weather(drop=0.005, cut=0.002, delay=0.02)
-"""For Spark, whose answers are large: a piece is 64 KiB, and in the writers' weather no answer would ever be whole."""
 
 DEADLINE_S: Final = 600.0
 DEADLINE_PER_SCALE_S: Final = 300.0
@@ -56,14 +56,19 @@ NETWORK_LOOK_S: Final = 0.25
 NOTE_ORDERS_EVERY_S: Final = 10.0
 """Where nobody can see the picture move, a line tells that it goes on."""
 
-CLOSING: Final = "closing"
-
 BeforeAudit = Callable[[Places, str], Awaitable[None]]
 """Given the folder and the address of the server."""
 
 
 class DemoFailed(OncelogError):
     """Something that must not happen did, or took too long. Not the audit's verdict: that is a result."""
+
+
+class NotShown(DemoFailed):
+    """The run came to its end and the audit found no fault, but not all happened that it should have withstood.
+
+    So it proves less than it claims. That is a failure of the demo, and says nothing against the log.
+    """
 
 
 async def _nothing(_places: Places, _url: str) -> None:
@@ -79,7 +84,10 @@ def run_demo(
     console: Console | None = None,
     before_audit: BeforeAudit = _nothing,
 ) -> Verdict:
-    """The whole of it. Raises DemoFailed, and KeyboardInterrupt when it was interrupted or told to end."""
+    """The whole of it. Raises DemoFailed, and KeyboardInterrupt when it was interrupted or told to end.
+
+    A fault that the audit found is in the verdict, also if beside it something planned did not happen.
+    """
     plan = planned(seed, scale, shares_of(scale))
     places = Places(Path(tempfile.mkdtemp(prefix="oncelog-demo-")))
     console = console or Console()
@@ -87,6 +95,9 @@ def run_demo(
         places.make()
         demo = Demo(plan, places, report.absolute(), console, before_audit)
         verdict = asyncio.run(_interruptible(demo.run()))
+        if verdict.not_shown and verdict.audit.sound:
+            show(verdict, console)
+            raise NotShown(f"the run did not show what it should: {'; '.join(verdict.not_shown)}")
     except BaseException:
         if keep:
             console.print(f"kept: {places.folder}", soft_wrap=True)
@@ -160,6 +171,7 @@ class Demo:
         finally:
             await self.clean_up()
         assert self._audit is not None
+        self._count_networks()
         return verdict_of(self._plan, self._board, self._audit, self._places, self._report)
 
     # --- the phases -----------------------------------------------------------------------------------------------
@@ -217,7 +229,7 @@ class Demo:
         """A payment long after the trading day: the watermark passes the last window, and Spark writes it out."""
         at = (OPENING + datetime.timedelta(days=7)).isoformat().replace("+00:00", "Z")
         value = msgspec.json.encode({"order_id": CLOSING, "cents": 0, "status": "closing", "at": at})
-        with Ledger(self._places.ledger(CLOSING), writer=CLOSING, face="ids") as ledger:
+        with Ledger(self._places.ledger(CLOSING), writer=CLOSING, face=CLOSING_FACE) as ledger:
             ledger.sent(PAYMENTS, CLOSING, value, partition=0)
             ledger.sync()
             async with AsyncClient(f"http://{HOST}:{self._storm.port}") as client:
@@ -229,7 +241,7 @@ class Demo:
         board.auditing.begin("what must have come out is worked out from the ledgers")
         board.tell("Spark has come to the end of everything; the audit begins")
         places = self._places
-        await asyncio.to_thread(write_expected, self._plan, places.ledgers(), places.ledger(WRITER))
+        await asyncio.to_thread(write_expected, self._plan, places.ledgers(), places.expected)
         await self._before_audit(places, self._server.url)
         places.audit_wanted.touch()
         await board.until(lambda: self._audit is not None)
@@ -309,11 +321,14 @@ class Demo:
 
     async def _watch_networks(self) -> None:
         while True:
-            networks = (self._storm, self._drizzle)
-            self._board.dropped = sum(network.dropped for network in networks)
-            self._board.cut = sum(network.cut for network in networks)
-            self._board.delayed = sum(network.delayed for network in networks)
+            self._count_networks()
             await asyncio.sleep(NETWORK_LOOK_S)
+
+    def _count_networks(self) -> None:
+        networks = (self._storm, self._drizzle)
+        self._board.dropped = sum(network.dropped for network in networks)
+        self._board.cut = sum(network.cut for network in networks)
+        self._board.delayed = sum(network.delayed for network in networks)
 
     async def _note_orders(self) -> None:
         board = self._board

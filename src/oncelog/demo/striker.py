@@ -39,13 +39,13 @@ class Striker:
         for strike in self._plan.strikes:
             if strike.moment is moment:
                 await self._board.until(partial(self._is_due, strike))
-                if self._is_over:
-                    return
+                if self._reached(strike.moment) < strike.at:
+                    return  # its moment never came; the verdict tells of it
                 await asyncio.sleep(strike.delay_s)
                 await self._strike(strike)
 
     def end(self) -> None:
-        """No new strike. One that has begun is carried out, so that nobody stays dead."""
+        """No new moment comes. What was due by now is still carried out, however long the strikes before it took."""
         self._is_over = True
         self._board.touch()
 

@@ -2,10 +2,13 @@
 
 A row for each face says what its producers did and met; a row for each topic what the audit found there. Sent and
 confirmed are counted from the ledgers, in records, each once; not from what producers said while they lived.
+
+A run in which nothing was written, nobody died and nothing was compared has no fault either. So the plan says what must
+have happened, and what did not is named: such a run has shown nothing, whatever the audit says.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +17,12 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from oncelog.demo.board import Board, clock
-from oncelog.demo.flows import REVENUE, SALES
+from oncelog.demo.expected import records_planned
+from oncelog.demo.flows import AUDITED, LANDED, REVENUE, SALES
+from oncelog.demo.network import DRIZZLE, STORM, Weather
+from oncelog.demo.orders import CLOSING_FACE, TOPICS
 from oncelog.demo.places import Places
-from oncelog.demo.plan import Plan
+from oncelog.demo.plan import DRIVER, PRODUCER, SERVER, Plan
 from oncelog.pipelines.ledger import lines_of
 
 if TYPE_CHECKING:
@@ -27,6 +33,8 @@ class FaceResult(msgspec.Struct, frozen=True):
     """How the producers of one face fared."""
 
     face: str
+    planned: int
+    """Records: what the plan has for its producers."""
     sent: int
     confirmed: int
     retried: int
@@ -39,6 +47,7 @@ class Verdict(msgspec.Struct):
     """The result."""
 
     sound: bool
+    """The audit found no fault, and everything happened that was planned."""
     seed: int
     scale: float
     elapsed_s: float
@@ -50,23 +59,33 @@ class Verdict(msgspec.Struct):
     dropped: int
     cut: int
     report: str
+    not_shown: list[str] = []
+    """What was planned and did not happen, in words."""
     folder: str = ""
     """Where everything lies, if it was to be kept."""
 
 
-def verdict_of(plan: Plan, board: Board, audit: "AuditResult", places: Places, report: Path) -> Verdict:
-    """From what is known at the end."""
+def verdict_of(
+    plan: Plan,
+    board: Board,
+    audit: "AuditResult",
+    places: Places,
+    report: Path,
+    *,
+    weathers: Sequence[Weather] = (STORM, DRIZZLE),
+) -> Verdict:
+    """From what is known at the end. `weathers` are those of the networks that stood before the server."""
     sent, confirmed = _records_by_face(places.ledgers())
     faces = [
         FaceResult(
-            tally.label, sent[name], confirmed[name], tally.retried if tally.retries_told else -1, tally.duplicates,
-            tally.killed,
+            tally.label, _records_of(plan, name), sent[name], confirmed[name],
+            tally.retried if tally.retries_told else -1, tally.duplicates, tally.killed,
         )
         for name, tally in board.tallies.items()
     ]  # fmt: skip
-    all_written = all(face.sent == face.confirmed for face in faces) and board.driver_kills > 0
+    not_shown = [*_unwritten(faces), *_unstruck(plan, board, weathers), *_uncompared(plan, audit)]
     return Verdict(
-        sound=audit.sound and all_written,
+        sound=audit.sound and not not_shown,
         seed=plan.seed,
         scale=plan.scale,
         elapsed_s=board.elapsed_s,
@@ -78,7 +97,43 @@ def verdict_of(plan: Plan, board: Board, audit: "AuditResult", places: Places, r
         dropped=board.dropped,
         cut=board.cut,
         report=str(report),
+        not_shown=not_shown,
     )
+
+
+def _records_of(plan: Plan, face: str) -> int:
+    return plan.orders_of(face) * len(TOPICS) + (face == CLOSING_FACE)
+
+
+def _unwritten(faces: Iterable[FaceResult]) -> Iterator[str]:
+    for face in faces:
+        for done, count in (("sent", face.sent), ("confirmed", face.confirmed)):
+            if count != face.planned:
+                yield f"{face.face}: {count:,} records {done}, {face.planned:,} planned"
+
+
+def _unstruck(plan: Plan, board: Board, weathers: Sequence[Weather]) -> Iterator[str]:
+    kills = {SERVER: board.server_kills, PRODUCER: board.producer_kills, DRIVER: board.driver_kills}
+    for victim, count in kills.items():
+        if count != plan.kills[victim]:
+            yield f"{victim}: {count} times killed, {plan.kills[victim]} planned"
+    if any(weather.drop for weather in weathers) and not board.dropped:
+        yield "network: no answer was dropped"
+    if any(weather.cut for weather in weathers) and not board.cut:
+        yield "network: no connection was cut"
+
+
+def _uncompared(plan: Plan, audit: "AuditResult") -> Iterator[str]:
+    """A topic or a table that the audit did not look at in full has no faults that it could have found."""
+    planned = records_planned(plan)
+    compared = {topic.topic: topic.confirmed for topic in audit.topics}
+    rows = {topic.topic: max(0, topic.table_rows) for topic in audit.topics}
+    for topic in AUDITED:
+        if (count := compared.get(topic, 0)) != planned[topic]:
+            yield f"audit: {count:,} records of {topic} compared, {planned[topic]:,} planned"
+    for topic in LANDED:
+        if (count := rows.get(topic, 0)) != planned[topic]:
+            yield f"audit: {count:,} rows in the table of {topic}, {planned[topic]:,} planned"
 
 
 def _records_by_face(ledgers: Iterable[Path]) -> tuple[dict[str, int], dict[str, int]]:
@@ -163,6 +218,9 @@ def _words(verdict: Verdict) -> Iterator[Text]:
         f"unexpected {audit.unexpected}",
     )
     yield from (Text(f"  {example}", "red") for example in audit.examples)
+    if verdict.not_shown:
+        yield Text("this run did not show what it should:", "bold red")
+        yield from (Text(f"  {one}", "red") for one in verdict.not_shown)
     yield Text(f"{clock(verdict.elapsed_s)} min, seed {verdict.seed}; report: {_short(verdict.report)}")
     if verdict.folder:
         yield Text(f"kept: {verdict.folder}")
