@@ -37,8 +37,9 @@ def demo_command(
     drops answers and cuts connections; meanwhile Spark joins them, adds them up and lands them in Delta tables. Server,
     producers and the Spark driver are killed with SIGKILL. An audit then compares log, tables and producers' ledgers.
 
-    Takes about two minutes. Exit code 0 only if nothing is lost, doubled, torn, out of order or in conflict. Needs
-    PySpark and Java 17 (`make run` sees to both).
+    Takes about two minutes. Exit code 0 only if nothing is lost, doubled, torn, out of order or in conflict; 4 if
+    something is, 1 if the run failed or did not show all that was planned. Needs PySpark and Java 17 (`make run` sees
+    to both).
     """
     # Imported here: no other verb should pay for it.
     from oncelog.demo.needs import missing
