@@ -1,5 +1,6 @@
 """Every record is in the table once, through kills, lost checkpoints, other batch sizes and a second lander."""
 
+import json
 import shutil
 import threading
 from pathlib import Path
@@ -11,7 +12,8 @@ from deltalake import DeltaTable
 
 from oncelog import pipelines
 from oncelog.client import Client
-from oncelog.pipelines.landing import lake_of, records_to_land
+from oncelog.pipelines.landing import lake_of
+from oncelog.pipelines.landing_place import records_to_land
 from tests.pipelines.lander import killed_at
 from tests.pipelines.topics import each_once, filled, name, numbers, raw, table_rows
 from tests.spark.serving import Server
@@ -56,6 +58,51 @@ def test_lander_killed_around_its_commit_has_landed_each_record_once(
     assert each_once(table_rows(table), 400)
 
 
+@pytest.mark.parametrize("form", ["delta", "parquet"])
+def test_lander_killed_in_its_first_batch_still_begins_where_it_began(
+    spark: Any, server: Server, tmp_path: Path, form: str
+) -> None:
+    topic, table = filled(server.url, name("first"), numbers(0, 60)), tmp_path / "table"
+    options = {"url": server.url, "topic": topic, "table": str(table), "schema": SCHEMA, "format": form}
+    from_20 = json.dumps({topic: {"0": 10, "1": 10}})
+    assert killed_at("land", "written", 0, starting=from_20, **options) == "reached"
+    assert spark_rows(spark, table) == []
+    filled(server.url, topic, numbers(60, 80))
+    # What it is told the second time does not count: the table says where it begins.
+    landing(spark, server, topic, table, format=form, starting="latest")
+    assert sorted(row["n"] for row in spark_rows(spark, table)) == list(range(20, 80))
+
+
+def test_latest_is_looked_up_once(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic, table = filled(server.url, name("latest"), numbers(0, 30)), tmp_path / "table"
+    assert landing(spark, server, topic, table, schema=SCHEMA, starting="latest").batches == 0
+    filled(server.url, topic, numbers(30, 40))
+    assert landing(spark, server, topic, table, starting="latest").output_rows == 10
+    assert sorted(row["n"] for row in table_rows(table)) == list(range(30, 40))
+
+
+class Died(Exception):
+    """What a test has a lander die of."""
+
+
+def test_checkpoint_with_an_unfinished_first_batch_that_another_lander_has_landed(
+    spark: Any, server: Server, tmp_path: Path
+) -> None:
+    topic, table = filled(server.url, name("planned"), numbers(0, 30)), tmp_path / "table"
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def die(progress: pipelines.Progress) -> None:
+        raise Died(progress.stage)
+
+    with pytest.raises((Died, pipelines.PipelineFailed)):
+        landing(spark, server, topic, table, schema=SCHEMA, checkpoint=checkpoint, progress=die)
+    filled(server.url, topic, numbers(30, 40))
+    landing(spark, server, topic, table)
+    filled(server.url, topic, numbers(40, 50))
+    assert landing(spark, server, topic, table, checkpoint=checkpoint).output_rows == 10
+    assert each_once(table_rows(table), 50)
+
+
 @pytest.mark.parametrize("per_batch", [50, 70, 400])
 def test_lost_checkpoint_with_another_batch_size_goes_on_where_the_table_ends(
     spark: Any, server: Server, tmp_path: Path, per_batch: int
@@ -93,7 +140,7 @@ def test_table_that_was_set_back_is_refused_instead_of_leaving_a_gap(
     filled(server.url, topic, numbers(100, 120))
     other = filled(server.url, name("other"), numbers(0, 10))
     landing(spark, server, other, table, schema=SCHEMA)
-    with pytest.raises(pipelines.PipelineRefused, match="not at all"):
+    with pytest.raises(pipelines.PipelineRefused, match="would be missing"):
         landing(spark, server, topic, table, checkpoint=checkpoint)
     assert len(table_rows(table)) == 10
     landing(spark, server, topic, table, checkpoint=str(tmp_path / "fresh"))
@@ -215,14 +262,18 @@ def test_partition_that_was_added_later_is_landed_from_its_beginning(
     assert each_once(table_rows(table), 60)
 
 
-def test_topic_that_was_made_anew_is_refused(spark: Any, server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["delta", "parquet"])
+@pytest.mark.parametrize("count", [10, 80])
+def test_topic_that_was_made_anew_is_refused(spark: Any, server: Server, tmp_path: Path, count: int, form: str) -> None:
     topic, table = filled(server.url, name("anew"), numbers(0, 50)), tmp_path / "table"
-    landing(spark, server, topic, table, schema=SCHEMA)
+    landing(spark, server, topic, table, schema=SCHEMA, format=form)
     with Client(server.url) as client:
         client.delete_topic(topic)
-    filled(server.url, topic, numbers(0, 10))
+    # Shorter or longer than the one before: its offsets alone do not give it away.
+    filled(server.url, topic, numbers(0, count))
     with pytest.raises(pipelines.PipelineRefused, match="made anew"):
-        landing(spark, server, topic, table)
+        landing(spark, server, topic, table, format=form)
+    assert each_once(spark_rows(spark, table), 50)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +285,7 @@ def test_topic_that_was_made_anew_is_refused(spark: Any, server: Server, tmp_pat
         ({"partition_by": ["absent"], "schema": SCHEMA}, "no column"),
         ({"partition_by": ["_timestamp"], "schema": SCHEMA}, "a folder is named by"),
         ({"starting": "yesterday", "schema": SCHEMA}, "starting"),
+        ({"starting": "-1", "schema": SCHEMA}, "starting"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
@@ -257,8 +309,8 @@ def test_rule_for_a_batch_is_a_table() -> None:
     ]
     for held, start, end, first in rule:
         known = {} if held is None else {0: held}
-        assert records_to_land(known, {0: 0}, {0: start}, {0: end}, "t") == (None if first is None else {0: first})
+        assert records_to_land(known, {0: start}, {0: end}, "t") == (None if first is None else {0: first})
     with pytest.raises(pipelines.PipelineRefused, match="would be missing"):
-        records_to_land({0: 4}, {0: 0}, {0: 5}, {0: 10}, "t")
+        records_to_land({0: 4}, {0: 5}, {0: 10}, "t")
     with pytest.raises(pipelines.PipelineRefused, match="not at all"):
-        records_to_land({}, {0: 4}, {0: 5}, {0: 10}, "t")
+        records_to_land({}, {0: 5}, {0: 10}, "t")

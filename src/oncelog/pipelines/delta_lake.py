@@ -3,6 +3,7 @@
 The place is kept in Delta's application transactions, one for each partition of a topic:
 
     txn  appId = "oncelog:<topic>:<partition>"   version = offset behind the last record
+    txn  appId = "oncelog:<topic>:created"       version = when the topic was made, in milliseconds
 
 They are carried through Delta's own checkpoints and log clean-up. A commit that was prepared against an older version
 of the table is refused by delta-rs if another commit has moved one of the same transactions since; a commit prepared
@@ -12,7 +13,7 @@ against the newest one is taken whatever its version says, so the caller compare
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -23,9 +24,9 @@ from oncelog.pipelines.lake import Ends, Held, LostRace
 from oncelog.pipelines.lake_files import DataFile, local_path
 
 
-def transaction_of(topic: str, partition: int) -> str:
-    """The application id under which the table keeps a partition's place."""
-    return f"oncelog:{topic}:{partition}"
+def transaction_of(topic: str, about: int | Literal["created"]) -> str:
+    """The application id under which the table keeps a partition's place, or when the topic was made."""
+    return f"oncelog:{topic}:{about}"
 
 
 class DeltaLake:
@@ -62,7 +63,8 @@ class DeltaLake:
         """From the newest version."""
         table = DeltaTable(self._uri)
         versions = {partition: table.transaction_version(transaction_of(topic, partition)) for partition in partitions}
-        return Held({partition: version for partition, version in versions.items() if version is not None}, table)
+        ends = {partition: version for partition, version in versions.items() if version is not None}
+        return Held(ends, table.transaction_version(transaction_of(topic, "created")), table)
 
     def commit(self, held: Held, topic: str, files: Sequence[DataFile], ends: Ends, note: Mapping[str, str]) -> None:
         """One version of the table."""
@@ -75,6 +77,8 @@ class DeltaLake:
         transactions = [
             Transaction(transaction_of(topic, partition), end, now_ms) for partition, end in sorted(ends.items())
         ]
+        if held.created_ms is not None:
+            transactions.append(Transaction(transaction_of(topic, "created"), held.created_ms, now_ms))
         properties = CommitProperties(custom_metadata=dict(note), app_transactions=transactions)
         try:
             table.create_write_transaction(

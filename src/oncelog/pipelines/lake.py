@@ -20,6 +20,8 @@ class Held(msgspec.Struct):
     """A table at one moment. A commit is made against the moment that was looked at, never against a later one."""
 
     ends: Ends
+    created_ms: int | None
+    """When the landed topic was made. Another one of the same name has another time. None: nothing of it was landed."""
     snapshot: Any
     """The table's own; what it is belongs to its form."""
 
@@ -40,7 +42,7 @@ class LakeTable(Protocol):
         """How far it holds the topic now."""
 
     def commit(self, held: Held, topic: str, files: Sequence[DataFile], ends: Ends, note: Mapping[str, str]) -> None:
-        """Files and place become true together. LostRace if another has moved the place since `held`."""
+        """Files and place become true together, with `held.created_ms`. LostRace if another has moved the place."""
 
     def files(self) -> list[str]:
         """Whole paths of the files that count."""

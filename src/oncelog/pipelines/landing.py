@@ -9,32 +9,41 @@ it holds. So for each batch there are three cases, whatever the checkpoint is, a
 
 1. Executors write files that nothing refers to. 2. The driver commits them with the new place, as one. A crash before 2
 leaves files without a table, a crash after it a batch that is run again and finds itself in the table. Two landers at
-once write against the same place, and one of the two commits is refused.
+once write against the same place, and one of the two commits is refused. The rules about places are in
+`landing_place`.
 """
 
-import json
+import contextlib
+import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
-from oncelog.client import Client
 from oncelog.pipelines.json_values import RECORD_COLUMNS, SAMPLE_RECORDS, ddl_of, inferred, parsed, schema_of
 from oncelog.pipelines.lake import Ends, Held, LakeTable, LostRace
 from oncelog.pipelines.lake_files import PARTITION_TYPES, local_path, write_rows
+from oncelog.pipelines.landing_place import (
+    Standing,
+    begun,
+    check_same_topic,
+    given_start,
+    records_to_land,
+    source_start,
+    standing_of,
+    start_of,
+    told,
+)
 from oncelog.pipelines.running import PipelineRefused, PipelineResult, Progress, Watch, triggered
 from oncelog.spark.checkpoint import sources_at
-from oncelog.spark.options import Offsets, offsets_of, parse_offsets
+from oncelog.spark.options import offsets_of
 
 TableFormat = Literal["delta", "parquet"]
-
-
-class Standing(dict[int, tuple[int, int]]):
-    """Partition → floor and stable offset, all at one instant."""
 
 
 def land(
@@ -61,31 +70,35 @@ def land(
     the fields and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, `_unparsed` (see `json_values`).
 
     It goes on where the table ends; `starting` (earliest, latest, or offsets in JSON) counts only for a topic that the
-    table has nothing of. A checkpoint is no truth here: without one it lies in the table, and losing it is harmless.
+    table has nothing of. A checkpoint is no truth here: without one each run has its own, in the table's folder.
 
     Raises PipelineRefused where the table would lose or double records, PipelineFailed for a query that failed.
     """
     application = application or f"land-{topic}"
-    _given(starting, topic)
-    standing = _standing(url, topic)
+    given_start(starting, topic)
+    standing = standing_of(url, topic)
     lake = _lake(format, table)
     fields = _table_fields(spark, url, topic, lake, schema, partition_by, standing, starting)
     if fields is None:
         return PipelineResult("land", application)
-    start = _start(lake.held(topic, list(standing)).ends, standing, starting, topic)
-    checkpoint = checkpoint or _own_checkpoint(table, application)
+    start = begun(lake, topic, standing, starting, {"oncelog.application": application})
+    if trigger == "available_now" and all(start[part] == stable for part, (_, stable) in standing.bounds.items()):
+        return PipelineResult("land", application)
     watch = Watch("land", application, progress)
-    job = _Landing(lake, table, topic, fields, checkpoint, application, start, watch)
-    options = {"url": url, "subscribe": topic, "startingOffsets": told(topic, start)}
-    if max_offsets_per_trigger is not None:
-        options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
-    records = spark.readStream.format("oncelog").options(**options).load()
-    writer = records.writeStream.foreachBatch(job.each).option("checkpointLocation", checkpoint).queryName(application)
-    try:
-        query = triggered(writer, trigger).start()
-    except PySparkException as error:
-        raise PipelineRefused(f"Spark does not take the query: {str(error).split('JVM stacktrace', 1)[0]}") from error
-    return watch.follow(query, stop)
+    with _checkpointed(checkpoint, table) as folder:
+        start = source_start(folder, start, topic)
+        job = _Landing(lake, table, topic, url, fields, folder, application, start, watch)
+        options = {"url": url, "subscribe": topic, "startingOffsets": told(topic, start)}
+        if max_offsets_per_trigger is not None:
+            options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
+        records = spark.readStream.format("oncelog").options(**options).load()
+        writer = records.writeStream.foreachBatch(job.each).option("checkpointLocation", folder).queryName(application)
+        try:
+            query = triggered(writer, trigger).start()
+        except PySparkException as error:
+            said = str(error).split("JVM stacktrace", 1)[0]
+            raise PipelineRefused(f"Spark does not take the query: {said}") from error
+        return watch.follow(query, stop)
 
 
 class _Landing:
@@ -96,6 +109,7 @@ class _Landing:
         lake: LakeTable,
         table: str,
         topic: str,
+        url: str,
         fields: Any,
         checkpoint: str,
         application: str,
@@ -105,6 +119,7 @@ class _Landing:
         self._lake = lake
         self._table = table
         self._topic = topic
+        self._url = url
         self._fields = fields
         self._checkpoint = checkpoint
         self._application = application
@@ -124,7 +139,7 @@ class _Landing:
         began_s = time.monotonic()
         start, end = self._range_of(batch)
         held = self._lake.held(self._topic, list(end))
-        fresh = records_to_land(held.ends, self._start, start, end, self._topic)
+        fresh = records_to_land(held.ends, start, end, self._topic)
         if fresh is None:
             self._watch.outputs[batch] = 0
             return
@@ -133,6 +148,8 @@ class _Landing:
         files = write_rows(parsed(records, self._fields), self._table, self._partition_by)
         rows = sum(file.rows for file in files)
         self._watch.tell(batch, "written", rows, rows, time.monotonic() - began_s)
+        # Asked after the rows were read: a topic that was made anew before that shows now.
+        check_same_topic(held, standing_of(self._url, self._topic).created_ms, self._topic)
         self._commit(held, files, end, batch)
         self._watch.outputs[batch] = rows
         self._watch.tell(batch, "committed", rows, rows, time.monotonic() - began_s)
@@ -158,40 +175,11 @@ class _Landing:
         return offsets_of(source).get(self._topic, {})
 
 
-def records_to_land(held: Ends, begin: Ends, start: Ends, end: Ends, topic: str) -> Ends | None:
-    """Partition → first offset that the table lacks. None if it has the whole batch. PipelineRefused for a gap.
-
-    `begin` is where landing begins in a partition that the table has nothing of.
-    """
-    fresh: Ends = {}
-    for partition in end:
-        first = start.get(partition, 0)
-        known = held.get(partition, begin.get(partition, 0))
-        if first > known:
-            holds = f"up to offset {known:,}" if partition in held else "not at all"
-            raise PipelineRefused(
-                f"the table holds {topic!r} partition {partition} {holds}, and the checkpoint goes on at {first:,}: "
-                "records between would be missing. The checkpoint belongs to another table, or the table was set "
-                "back; remove the checkpoint, and landing goes on where the table ends"
-            )
-        fresh[partition] = known
-    behind = [partition for partition, offset in end.items() if held.get(partition, -1) < offset]
-    return fresh if behind else None
-
-
 def _at_or_after(fresh: Ends) -> Any:
     condition = F.lit(False)
     for partition, offset in fresh.items():
         condition = condition | ((F.col("partition") == partition) & (F.col("offset") >= offset))
     return condition
-
-
-def _standing(url: str, topic: str) -> Standing:
-    with Client(url) as client:
-        streams = client.cut(topic).streams
-    if not streams:
-        raise PipelineRefused(f"there is no topic {topic!r} at {url}")
-    return Standing({stream.partition: (stream.floor, stream.stable) for stream in streams})
 
 
 def _lake(format: str, table: str) -> LakeTable:  # noqa: A002
@@ -232,7 +220,7 @@ def _table_fields(
     wanted = schema_of(given) if given is not None else None
     whole = lake.schema()
     if whole is None:
-        fields = wanted or _inferred(spark, url, topic, _start({}, standing, starting, topic), standing)
+        fields = wanted or _inferred(spark, url, topic, start_of({}, standing, starting, topic), standing)
         if fields is None:
             return None
         whole = StructType([*fields.fields, *_record_fields()])
@@ -267,55 +255,26 @@ def _check_partition_by(schema: Any, partition_by: Sequence[str]) -> None:
 
 def _inferred(spark: Any, url: str, topic: str, start: Ends, standing: Standing) -> Any | None:
     # At most so many of each partition, or all of a large topic would be read for its first records.
-    end = {partition: min(stable, start[partition] + SAMPLE_RECORDS) for partition, (_, stable) in standing.items()}
+    end = {
+        partition: min(stable, start[partition] + SAMPLE_RECORDS) for partition, (_, stable) in standing.bounds.items()
+    }
     options = {"startingOffsets": told(topic, start), "endingOffsets": told(topic, end)}
     records = spark.read.format("oncelog").options(url=url, subscribe=topic, columns="value", **options).load()
     return inferred(spark, records)
 
 
-def _start(held: Ends, standing: Standing, starting: str, topic: str) -> Ends:
-    """Where the query begins: where the table ends. A partition that came later begins at its beginning."""
-    start: Ends = {}
-    given = _given(starting, topic)
-    for partition, (floor, stable) in standing.items():
-        if partition not in held:
-            first = floor if held else given(partition, floor, stable)
-            start[partition] = max(floor, first)
-            continue
-        start[partition] = known = held[partition]
-        if known > stable:
-            raise PipelineRefused(
-                f"the table holds {topic!r} partition {partition} up to offset {known:,}, and the log ends at "
-                f"{stable:,}: the topic was made anew, or this is another log. Land it into another table"
-            )
-        if known < floor:
-            raise PipelineRefused(
-                f"the table holds {topic!r} partition {partition} up to offset {known:,}, and the log begins at "
-                f"{floor:,}: {floor - known:,} records were trimmed before they were landed"
-            )
-    return start
-
-
-def _given(starting: str, topic: str) -> Callable[[int, int, int], int]:
-    if starting in ("earliest", "group"):
-        return lambda _partition, floor, _stable: floor
-    if starting == "latest":
-        return lambda _partition, _floor, stable: stable
-    try:
-        offsets: Offsets = parse_offsets(starting)
-    except ValueError:
-        raise PipelineRefused(f"starting is earliest, latest or offsets in JSON, not {starting!r}") from None
-    return lambda partition, floor, _stable: offsets.get(topic, {}).get(partition, floor)
-
-
-def told(topic: str, ends: Mapping[int, int]) -> str:
-    """Offsets of one topic as an option has them."""
-    return json.dumps({topic: {str(partition): offset for partition, offset in ends.items()}})
-
-
-def _own_checkpoint(table: str, application: str) -> str:
+@contextlib.contextmanager
+def _checkpointed(given: str | None, table: str) -> Iterator[str]:
+    """The given checkpoint, or one for this run alone: the table knows the place, so there is nothing to keep."""
+    if given is not None:
+        yield given
+        return
     folder = local_path(table)
     if folder is None:
         raise PipelineRefused(f"{table} is not in a file system of this machine: say where the checkpoint is to lie")
     # Folders that begin with an underscore are no data, neither for Delta nor for Spark.
-    return str(folder.absolute() / "_oncelog" / "checkpoints" / application)
+    own = folder.absolute() / "_oncelog" / "checkpoints" / uuid.uuid4().hex
+    try:
+        yield str(own)
+    finally:
+        shutil.rmtree(own, ignore_errors=True)

@@ -38,6 +38,8 @@ class Commit(msgspec.Struct, omit_defaults=True):
     partition_by: list[str]
     ends: dict[str, dict[str, int]]
     """Of every topic in the table, also of those that this commit did not touch."""
+    created: dict[str, int] = {}
+    """When each topic in the table was made, in milliseconds."""
     files: list[DataFile] = []
     note: dict[str, str] = {}
 
@@ -77,13 +79,15 @@ class ParquetLake:
         assert last is not None, "the table was created before"
         number, commit = last
         ends = {int(partition): end for partition, end in commit.ends.get(topic, {}).items()}
-        return Held({partition: end for partition, end in ends.items() if partition in partitions}, number)
+        ends = {partition: end for partition, end in ends.items() if partition in partitions}
+        return Held(ends, commit.created.get(topic), number)
 
     def commit(self, held: Held, topic: str, files: Sequence[DataFile], ends: Ends, note: Mapping[str, str]) -> None:
         """The next number, if it is still free."""
         before = self._read(self._commits / _name(held.snapshot))
         moved = {topic: before.ends.get(topic, {}) | {str(partition): end for partition, end in ends.items()}}
-        commit = Commit(before.schema, before.partition_by, before.ends | moved, list(files), dict(note))
+        created = before.created if held.created_ms is None else before.created | {topic: held.created_ms}
+        commit = Commit(before.schema, before.partition_by, before.ends | moved, created, list(files), dict(note))
         self._write(held.snapshot + 1, commit)
 
     def files(self) -> list[str]:
