@@ -219,6 +219,26 @@ def test_empty_topic_without_a_schema_makes_no_table(spark: Any, server: Server,
     assert not (tmp_path / "table").exists()
 
 
+def test_topic_without_any_field_becomes_a_table_of_the_records(spark: Any, server: Server, tmp_path: Path) -> None:
+    values = [b"no JSON", b"17", b"{}", b"[1]"]
+    topic, table = raw(server.url, name("plain"), values), tmp_path / "table"
+    assert landing(spark, server, topic, table).output_rows == 4
+    rows = sorted(table_rows(table), key=lambda row: row["_offset"])
+    # An object without fields says nothing that its row does not say.
+    assert [row["_unparsed"] for row in rows] == [b"no JSON", b"17", None, b"[1]"]
+    raw(server.url, topic, [b"more"])
+    assert landing(spark, server, topic, table).output_rows == 1
+    result = pipelines.audit(url=server.url, topics=[topic], table=str(table), spark=spark)
+    assert result.sound, result.examples
+
+
+def test_start_at_the_end_needs_a_schema(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic = filled(server.url, name("end"), numbers(0, 5))
+    with pytest.raises(pipelines.PipelineRefused, match="give a schema"):
+        landing(spark, server, topic, tmp_path / "table", starting="latest")
+    assert not (tmp_path / "table").exists()
+
+
 def test_holes_alone_move_the_table_on(spark: Any, server: Server, tmp_path: Path) -> None:
     topic, table = filled(server.url, name("holes"), numbers(0, 40), partitions=1), tmp_path / "table"
     with Client(server.url) as client:

@@ -64,7 +64,12 @@ def nullable(kind: Any) -> Any:
 
 def ddl_of(schema: Any) -> str:
     """A schema as text that `schema_of` reads."""
-    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+    return ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
+
+
+def quoted(name: str) -> str:
+    """A column's name as SQL takes it, whatever is in it: a dot alone would be a way into a struct."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def parsed(records: Any, schema: Any) -> Any:
@@ -74,7 +79,8 @@ def parsed(records: Any, schema: Any) -> Any:
     )
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     text = F.col("value").cast("string")
-    known = F.array(*(F.lit(name) for name in schema.names))
+    # Of a schema without fields the array would have no type.
+    known = F.array(*(F.lit(name) for name in schema.names)).cast("array<string>")
     rows = records.withColumn("_oncelog_row", F.from_json(text, with_corrupt, options))
     corrupt = F.col(f"_oncelog_row.{_CORRUPT}").isNotNull()
     unknown = F.size(F.array_except(F.coalesce(F.json_object_keys(text), F.array().cast("array<string>")), known)) > 0
@@ -82,7 +88,7 @@ def parsed(records: Any, schema: Any) -> Any:
     no_object = F.col("value").isNotNull() & F.json_object_keys(text).isNull()
     unparsed = F.when(corrupt | unknown | no_object, F.col("value"))
     return rows.select(
-        *(F.col(f"_oncelog_row.`{name}`").alias(name) for name in schema.names),
+        *(F.col(f"_oncelog_row.{quoted(name)}").alias(name) for name in schema.names),
         F.col("key").alias("_key"),
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
@@ -92,11 +98,11 @@ def parsed(records: Any, schema: Any) -> Any:
     )
 
 
-def inferred(spark: Any, records: Any) -> Any | None:
-    """The fields of a sample of records, or None if no record of it has any."""
+def inferred(spark: Any, records: Any) -> Any:
+    """The fields of a sample of records; none if no value of it is a JSON object with fields."""
     values = records.select(F.col("value").cast("string").alias("text")).limit(SAMPLE_RECORDS)
     # The sample is read by a schema that is being looked for, so what is no object has no say in it.
     objects = values.where(F.json_object_keys("text").isNotNull())
     schema = spark.read.json(objects.rdd.map(lambda row: row.text)).schema
     fields = [field for field in schema.fields if field.name not in RECORD_COLUMNS and field.name != "_corrupt_record"]
-    return nullable(StructType(fields)) if fields else None
+    return nullable(StructType(fields))

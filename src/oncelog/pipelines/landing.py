@@ -220,9 +220,15 @@ def _table_fields(
     wanted = schema_of(given) if given is not None else None
     whole = lake.schema()
     if whole is None:
-        fields = wanted or _inferred(spark, url, topic, start_of({}, standing, starting, topic), standing)
-        if fields is None:
+        start = start_of({}, standing, starting, topic)
+        if wanted is None and all(start[part] == stable for part, (_, stable) in standing.bounds.items()):
+            if starting not in ("earliest", "group"):
+                raise PipelineRefused(
+                    f"there is no record of {topic!r} at {starting} yet that a schema could be inferred from, and what "
+                    "comes next would be left out: give a schema"
+                )
             return None
+        fields = _inferred(spark, url, topic, start, standing) if wanted is None else wanted
         whole = StructType([*fields.fields, *_record_fields()])
         _check_partition_by(whole, partition_by)
         lake.create(whole, partition_by)
@@ -253,7 +259,7 @@ def _check_partition_by(schema: Any, partition_by: Sequence[str]) -> None:
             )
 
 
-def _inferred(spark: Any, url: str, topic: str, start: Ends, standing: Standing) -> Any | None:
+def _inferred(spark: Any, url: str, topic: str, start: Ends, standing: Standing) -> Any:
     # At most so many of each partition, or all of a large topic would be read for its first records.
     end = {
         partition: min(stable, start[partition] + SAMPLE_RECORDS) for partition, (_, stable) in standing.bounds.items()
