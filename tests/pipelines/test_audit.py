@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from oncelog import pipelines
+from oncelog.cli.pipeline import show_audit
 from oncelog.client import Client, CommitAppend, CommitRecord
 from oncelog.pipelines.auditing import AuditResult
 from oncelog.pipelines.ledger import Ledger, lines_of, unsettled
@@ -288,3 +289,50 @@ def test_ledger_that_is_not_there_is_refused(spark: Any, server: Server, tmp_pat
     topic = filled(server.url, name("none"), numbers(0, 1))
     with pytest.raises(pipelines.PipelineRefused, match="no ledger"):
         pipelines.audit(url=server.url, topics=[topic], ledgers=[tmp_path / "absent.jsonl"], spark=spark)
+
+
+def test_audit_with_nothing_to_compare_is_refused(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic = filled(server.url, name("alone"), [{"id": "twice"}, {"id": "twice"}], partitions=1)
+    with pytest.raises(pipelines.PipelineRefused, match="nothing to compare"):
+        pipelines.audit(url=server.url, topics=[topic], spark=spark)
+    with Ledger(tmp_path / "other.jsonl", writer="w") as ledger:
+        ledger.sent("another", "a", b"x")
+    with pytest.raises(pipelines.PipelineRefused, match="no ledger names"):
+        pipelines.audit(url=server.url, topics=[topic], ledgers=[ledger.path], spark=spark)
+
+
+def test_topic_without_ledger_and_table_is_told_as_not_judged(
+    spark: Any, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, table = landed(spark, server, tmp_path / "table")
+    alone = filled(server.url, name("alone"), [{"id": "twice"}, {"id": "twice"}], partitions=1)
+    report = tmp_path / "report.html"
+    result = pipelines.audit(url=server.url, topics=[topic, alone], table=str(table), report=report, spark=spark)
+    assert (result.sound, result.not_judged) == (True, [alone])
+    page = report.read_text()
+    assert "Everything that was judged is there, once." in page
+    assert f"Not judged: {alone}." in page
+    show_audit(result)
+    assert "not judged" in capsys.readouterr().out
+
+
+def test_maps_inside_other_types_are_compared(spark: Any, server: Server, tmp_path: Path) -> None:
+    records: list[dict[str, Any]] = [
+        {"n": 1, "tags": [{"a": 1}], "deep": {"m": {"x": "y"}}, "mm": {"k": {"l": 2}}},
+        {"n": 2},
+    ]
+    topic, table = filled(server.url, name("maps"), records), tmp_path / "table"
+    schema = "n int, tags array<map<string,int>>, deep struct<m: map<string,string>>, mm map<string,map<string,int>>"
+    pipelines.land(spark, url=server.url, topic=topic, table=str(table), schema=schema)
+    result = table_audit(spark, server, topic, table)
+    assert result.sound, result.examples
+    assert result.topics[0].table_rows == 2
+
+
+def test_topic_with_a_quote_in_its_name_is_audited(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic, table = filled(server.url, name("o'brien"), numbers(0, 4)), tmp_path / "table"
+    pipelines.land(spark, url=server.url, topic=topic, table=str(table))
+    filled(server.url, topic, numbers(4, 5))
+    result = table_audit(spark, server, topic, table)
+    assert faults(result) == {"lost": 1}
+    assert result.examples[0].startswith(f"{topic}: partition")

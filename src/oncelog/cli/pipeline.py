@@ -309,6 +309,9 @@ def show_audit(done: "AuditResult") -> None:
     console.print(table_of(columns, [msgspec.structs.asdict(topic) | _both(topic) for topic in done.topics]))
     for example in done.examples:
         console.print(f"  {example}", style="red", markup=False)
+    if done.not_judged:
+        named = ", ".join(done.not_judged)
+        console.print(f"not judged, as no ledger and no table is about it: {named}", style="yellow", markup=False)
     said = f"lost {done.lost:,}, doubled {done.doubled:,}, torn {done.torn:,}, out of order {done.out_of_order:,}, "
     said += f"conflicting {done.conflicting:,}, unexpected {done.unexpected:,} of {done.records:,} records"
     console.print(said, style="bold green" if done.sound else "bold red")

@@ -11,10 +11,10 @@ from typing import Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import MapType, StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from oncelog.pipelines import ledger
-from oncelog.pipelines.json_values import RECORD_COLUMNS, parsed
+from oncelog.pipelines.json_values import RECORD_COLUMNS, parsed, quoted
 
 Ends = Mapping[str, Mapping[int, int]]
 
@@ -168,13 +168,26 @@ def table_counts(places: Any) -> Any:
 
 
 def _content(schema: Any) -> Any:
-    """A hash of all columns. Maps have no order, so they go by their sorted entries."""
+    """A hash of all columns. Spark hashes no maps, wherever they are, so such columns go by their JSON.
+
+    A map has no order, so one at the top goes by its sorted entries. Deeper ones keep the order of the record's text.
+    """
     columns = []
     for field in schema.fields:
-        column = F.col(f"`{field.name}`")
-        is_map = isinstance(field.dataType, MapType)
-        columns.append(F.to_json(F.array_sort(F.map_entries(column))) if is_map else column)
+        column = F.col(quoted(field.name))
+        if isinstance(field.dataType, MapType) and not _has_map(field.dataType.valueType):
+            column = F.array_sort(F.map_entries(column))
+        columns.append(F.to_json(column, {"ignoreNullFields": "false"}) if _has_map(field.dataType) else column)
     return F.xxhash64(*columns)
+
+
+def _has_map(kind: Any) -> bool:
+    """Whether the type is a map or holds one."""
+    if isinstance(kind, StructType):
+        return any(_has_map(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _has_map(kind.elementType)
+    return isinstance(kind, MapType)
 
 
 # --- for the charts --------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
 
 from oncelog.client import Client
 from oncelog.pipelines import audit_queries as queries
@@ -81,6 +82,11 @@ class TopicAudit(msgspec.Struct):
         return self.faults == 0
 
     @property
+    def judged(self) -> bool:
+        """There was a ledger or a table to compare it with."""
+        return self.sent > 0 or self.table_rows >= 0
+
+    @property
     def faults(self) -> int:
         """All of them together."""
         in_log = self.lost + self.doubled + self.torn + self.out_of_order + self.conflicting + self.unexpected
@@ -105,6 +111,8 @@ class AuditResult(msgspec.Struct):
     duration_s: float = 0.0
     report: str = ""
     """Where the page was written."""
+    not_judged: list[str] = []
+    """Topics that no ledger names and no table holds: nothing is said about them."""
 
     @property
     def sound(self) -> bool:
@@ -134,16 +142,19 @@ def audit(
     """Compares log, table and ledgers; with `report` also writes a page.
 
     `table` is a landed table, or one for each topic. `ledgers` are files of `Ledger`; a topic that no ledger names is
-    only compared with the table. `identity` is an SQL expression over key, value and headers that gives a record's id,
-    one for all or one per topic. `events` is a file of JSON lines `{"time_ms", "kind", "label"}`: kills and the like,
-    marked in the report. `batches` are results of pipelines by name (`PipelineResult`), drawn in the report. `seed` and
-    `command` go into its foot. Without a session one is started and stopped again. `progress` is told each step.
+    only compared with the table, and without one it is told as not judged. `identity` is an SQL expression over key,
+    value and headers that gives a record's id, one for all or one per topic. `events` is a file of JSON lines
+    `{"time_ms", "kind", "label"}`: kills and the like, marked in the report. `batches` are results of pipelines by name
+    (`PipelineResult`), drawn in the report. `seed` and `command` go into its foot. Without a session one is started and
+    stopped again. `progress` is told each step.
     """
     from oncelog.pipelines.sessions import session
 
     began_s = time.monotonic()
     if not topics:
         raise PipelineRefused("say which topics are to be audited")
+    if not ledgers and not table:
+        raise PipelineRefused("there is nothing to compare the log with: give ledgers, a table, or both")
     missing = [str(path) for path in ledgers if not path.is_file()]
     if missing:
         raise PipelineRefused(f"there is no ledger {', '.join(missing)}")
@@ -277,15 +288,18 @@ class _Audit:
         found.table_conflicting, found.table_unexpected = row.conflicting, row.unexpected
         for field, (condition, says) in _SAID_OF_TABLE.items():
             if getattr(found, field):
-                self._tell(places.where(condition).selectExpr(f"'{topic}' AS topic", "id"), says)
+                self._tell(places.where(condition).select(F.lit(topic).alias("topic"), "id"), says)
 
     def _tell(self, rows: Any, says: str) -> None:
         some = rows.select("topic", "id").limit(EXAMPLES_MAX).collect()
         self._examples += [f"{row.topic}: {row.id} {says}" for row in some]
 
     def result(self) -> AuditResult:
-        """All counts."""
+        """All counts. PipelineRefused if nothing was compared: no fault would then mean nothing."""
         found = list(self._found.values())
+        not_judged = [topic.topic for topic in found if not topic.judged]
+        if len(not_judged) == len(found):
+            raise PipelineRefused(f"no ledger and no table is about any of the topics {not_judged}")
         return AuditResult(
             found,
             lost=sum(topic.lost + topic.table_lost for topic in found),
@@ -296,6 +310,7 @@ class _Audit:
             unexpected=sum(topic.unexpected + topic.table_unexpected for topic in found),
             records=sum(topic.records for topic in found),
             examples=self._examples,
+            not_judged=not_judged,
         )
 
     def report_data(
@@ -306,6 +321,7 @@ class _Audit:
         topics = [msgspec.structs.asdict(topic) for topic in result.topics]
         data = ReportData(title, result.sound, counts, result.records, topics, result.examples, seed, command)
         data.batches = {name: pipeline.history for name, pipeline in batches.items() if pipeline.history}
+        data.not_judged = result.not_judged
         data.spark_version = self._spark.version
         if self._identities is not None:
             self._timed(data)

@@ -80,6 +80,8 @@ class ReportData(msgspec.Struct):
     batches: dict[str, list[BatchDone]] = {}
     spark_version: str = ""
     duration_s: float = 0.0
+    not_judged: list[str] = []
+    """Topics that there was nothing to compare with."""
 
 
 def events_of(path: Path) -> list[Event]:
@@ -122,7 +124,8 @@ def page(data: ReportData) -> str:
 
 def _verdict(data: ReportData) -> str:
     if data.sound:
-        said, colour = "Everything is there, once.", "good"
+        whole = "Everything" if not data.not_judged else "Everything that was judged"
+        said, colour = f"{whole} is there, once.", "good"
     else:
         wrong = [f"{data.counts[name]:,} {WORDS[name]}" for name in WORDS if data.counts[name]]
         said, colour = f"Not sound: {', '.join(wrong)}.", "bad"
@@ -132,8 +135,14 @@ def _verdict(data: ReportData) -> str:
     small += f'<div><div class="count">{data.records:,}</div><div class="word">records audited</div></div>'
     return (
         f'<p class="title">{escape(data.title)}</p><h1 class="{colour}">{escape(said)}</h1>\n'
-        f'<div class="verdict">{large}</div>\n<div class="others">{small}</div>'
+        f'<div class="verdict">{large}</div>\n<div class="others">{small}</div>{_not_judged(data.not_judged)}'
     )
+
+
+def _not_judged(topics: Sequence[str]) -> str:
+    if not topics:
+        return ""
+    return f'\n<p class="note">Not judged: {escape(", ".join(topics))}. No ledger and no table is about them.</p>'
 
 
 def _count(count: int, word: str) -> str:
@@ -163,9 +172,6 @@ def _topics(topics: Sequence[Mapping[str, Any]]) -> str:
         ]
         note = "Every record against its row, column by column."
         parts.append(_section("The table, by the log", note, heads, landed, rows))
-    if not parts:
-        rows = [[_cell(topic["records"])] for topic in topics]
-        parts.append(_section("The log", "Nothing was given to compare it with.", ["topic", "records"], topics, rows))
     return "\n".join(parts)
 
 
