@@ -9,11 +9,15 @@ from typing import Any
 import duckdb
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.types import StructType
 
 from oncelog import pipelines
 from oncelog.client import Client
+from oncelog.pipelines.json_values import schema_of
+from oncelog.pipelines.lake import LostRace
 from oncelog.pipelines.landing import lake_of
 from oncelog.pipelines.landing_place import records_to_land
+from oncelog.pipelines.parquet_lake import ParquetLake
 from tests.pipelines.lander import killed_at
 from tests.pipelines.topics import each_once, filled, name, numbers, raw, table_rows
 from tests.spark.serving import Server
@@ -237,6 +241,55 @@ def test_start_at_the_end_needs_a_schema(spark: Any, server: Server, tmp_path: P
     with pytest.raises(pipelines.PipelineRefused, match="give a schema"):
         landing(spark, server, topic, tmp_path / "table", starting="latest")
     assert not (tmp_path / "table").exists()
+
+
+@pytest.mark.parametrize("form", ["delta", "parquet"])
+def test_fields_may_have_any_name(spark: Any, server: Server, tmp_path: Path, form: str) -> None:
+    records = [{"service.name": "x", "tick`ed": 1, "service": {"name": "y"}, "a.b": {"c.d": 2}}]
+    topic, table = filled(server.url, name("dotted"), records, partitions=1), tmp_path / "table"
+    landing(spark, server, topic, table, format=form, partition_by=["service.name"])
+    filled(server.url, topic, records, partitions=1)
+    landing(spark, server, topic, table, format=form)
+    lake = lake_of(str(table))
+    assert {"service.name", "tick`ed", "service", "a.b"} < set((lake.schema() or StructType()).names)
+    result = pipelines.audit(url=server.url, topics=[topic], table=str(table), spark=spark)
+    assert result.sound, result.examples
+    assert result.topics[0].table_rows == 2
+
+
+def test_whatever_fails_is_told_as_a_failed_pipeline(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic = filled(server.url, name("fails"), [{"id": 1, "n": 2}])
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("no folder")
+    for form in ("delta", "parquet"):
+        with pytest.raises(pipelines.PipelineFailed):
+            landing(spark, server, topic, in_the_way / "table", format=form, schema=SCHEMA)
+
+    def die(_progress: pipelines.Progress) -> None:
+        raise Died("in a batch")
+
+    with pytest.raises(pipelines.PipelineFailed, match="Died: in a batch"):
+        landing(spark, server, topic, tmp_path / "table", schema=SCHEMA, progress=die)
+
+
+def test_name_of_the_application_is_no_path(spark: Any, server: Server, tmp_path: Path) -> None:
+    topic, table = filled(server.url, name("path"), numbers(0, 4)), tmp_path / "a" / "b" / "table"
+    landing(spark, server, topic, table, schema=SCHEMA, application="../../../../x")
+    assert each_once(table_rows(table), 4)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    # A run that ends takes its checkpoint with it.
+    assert list((table / "_oncelog" / "checkpoints").iterdir()) == []
+
+
+def test_topics_that_are_landed_side_by_side_do_not_race(tmp_path: Path) -> None:
+    lake = ParquetLake(str(tmp_path / "table"))
+    lake.create(schema_of(SCHEMA), [])
+    first, second = lake.held("a", [0]), lake.held("b", [0])
+    lake.commit(first, "a", [], {0: 10}, {})
+    lake.commit(second, "b", [], {0: 5}, {})
+    assert (lake.held("a", [0]).ends, lake.held("b", [0]).ends) == ({0: 10}, {0: 5})
+    with pytest.raises(LostRace):
+        lake.commit(second, "b", [], {0: 7}, {})
 
 
 def test_holes_alone_move_the_table_on(spark: Any, server: Server, tmp_path: Path) -> None:

@@ -67,11 +67,14 @@ class DataFile(msgspec.Struct, frozen=True):
 def write_rows(rows: Any, table: str, partition_by: Sequence[str]) -> list[DataFile]:
     """Has the executors write the rows of a DataFrame; the files, none if there are no rows."""
     columns = tuple(partition_by)
+    names = list(rows.columns)
 
     def task(batches: Iterator[Any]) -> Iterator[Any]:
-        return _written(batches, table, columns)
+        return _written((batch.rename_columns(names) for batch in batches), table, columns)
 
-    told = rows.mapInArrow(task, TOLD).collect()
+    # Spark takes a dot in a name for a way into a struct when it hands rows to Python, so they go by their place.
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(names))))
+    told = numbered.mapInArrow(task, TOLD).collect()
     return [
         DataFile(row.path, row.size, row.rows, json.loads(row.stats), json.loads(row.partition_values)) for row in told
     ]
@@ -200,7 +203,7 @@ class _File:
             os.fsync(self._sink.fileno())
         self._sink.close()
         if self._local is not None:
-            sync_folder((self._local / self._path).parent)
+            sync_folders((self._local / self._path).parent, self._local)
         return DataFile(self._path, size, self._rows, _statistics(self._metadata[0], self._rows), self._values)
 
     def abandon(self) -> None:
@@ -215,6 +218,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sync_folders(folder: Path, top: Path) -> None:
+    """The folder and those above it up to the table's own: each may be new, and stands in the one above."""
+    while folder != top:
+        sync_folder(folder)
+        folder = folder.parent
+    sync_folder(top)
 
 
 def _statistics(metadata: Any, rows: int) -> dict[str, Any]:

@@ -21,6 +21,8 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
@@ -39,13 +41,31 @@ from oncelog.pipelines.landing_place import (
     start_of,
     told,
 )
-from oncelog.pipelines.running import PipelineRefused, PipelineResult, Progress, Watch, triggered
+from oncelog.pipelines.running import (
+    PipelineFailed,
+    PipelineRefused,
+    PipelineResult,
+    Progress,
+    Watch,
+    reason_of,
+    triggered,
+)
 from oncelog.spark.checkpoint import sources_at
 from oncelog.spark.options import offsets_of
 
 TableFormat = Literal["delta", "parquet"]
 
 
+@contextlib.contextmanager
+def _failures_told() -> Iterator[None]:
+    """What Spark, the lake or the disk raise while a table is made ready, as what `land` promises to raise."""
+    try:
+        yield
+    except (PySparkException, DeltaError, pa.ArrowException, OSError) as error:
+        raise PipelineFailed(reason_of(error)) from error
+
+
+@_failures_told()
 def land(
     spark: Any,
     *,
@@ -232,7 +252,9 @@ def _table_fields(
         whole = StructType([*fields.fields, *_record_fields()])
         _check_partition_by(whole, partition_by)
         lake.create(whole, partition_by)
-        return fields
+        # Another lander may have made it a moment earlier, with another schema; then that one counts.
+        wanted, whole = fields, lake.schema()
+        assert whole is not None, "the table was made"
     missing = sorted(set(RECORD_COLUMNS) - set(whole.names))
     if missing:
         raise PipelineRefused(f"the table lacks the columns {missing}: it was not made by landing a topic")

@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from oncelog.pipelines.lake import Ends, Held, LostRace
-from oncelog.pipelines.lake_files import DataFile, local_path, sync_folder
+from oncelog.pipelines.lake_files import DataFile, local_path, sync_folder, sync_folders
 from oncelog.pipelines.running import PipelineRefused
 
 NUMBER_DIGITS: Final = 20
@@ -69,6 +69,7 @@ class ParquetLake:
     def create(self, schema: Any, partition_by: Sequence[str]) -> None:
         """A table that is there is left as it is."""
         self._commits.mkdir(parents=True, exist_ok=True)
+        sync_folders(self._commits, self._folder)
         if self._last() is None:
             with contextlib.suppress(LostRace):
                 self._write(0, Commit(schema.json(), list(partition_by), {}))
@@ -83,12 +84,25 @@ class ParquetLake:
         return Held(ends, commit.created.get(topic), number)
 
     def commit(self, held: Held, topic: str, files: Sequence[DataFile], ends: Ends, note: Mapping[str, str]) -> None:
-        """The next number, if it is still free."""
-        before = self._read(self._commits / _name(held.snapshot))
+        """The next number, if it is still free; if another topic took it, the one behind that."""
+        number: int = held.snapshot
+        while True:
+            try:
+                return self._commit_behind(number, held, topic, files, ends, note)
+            except LostRace:
+                now = self.held(topic, list(ends))
+                if now.ends != {part: end for part, end in held.ends.items() if part in ends}:
+                    raise
+                number = now.snapshot
+
+    def _commit_behind(
+        self, number: int, held: Held, topic: str, files: Sequence[DataFile], ends: Ends, note: Mapping[str, str]
+    ) -> None:
+        before = self._read(self._commits / _name(number))
         moved = {topic: before.ends.get(topic, {}) | {str(partition): end for partition, end in ends.items()}}
         created = before.created if held.created_ms is None else before.created | {topic: held.created_ms}
         commit = Commit(before.schema, before.partition_by, before.ends | moved, created, list(files), dict(note))
-        self._write(held.snapshot + 1, commit)
+        self._write(number + 1, commit)
 
     def files(self) -> list[str]:
         """Of all commits."""

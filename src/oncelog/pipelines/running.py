@@ -99,7 +99,10 @@ class Watch:
         self._began_s = time.monotonic()
 
     def follow(self, query: Any, stop: threading.Event | None = None) -> PipelineResult:
-        """Waits for the end of the query. An interrupt, or `stop`, ends it between two batches."""
+        """Waits for the end of the query. An interrupt, or `stop`, ends it at once, also within a batch.
+
+        A batch that is cut off is as one of a killed run: the next run does it, or finds that it was done.
+        """
         try:
             while not query.awaitTermination(POLL_S):
                 self._look(query)
@@ -109,8 +112,10 @@ class Watch:
         except KeyboardInterrupt:
             self.result.stopped = True
         except PySparkException as error:
-            if self.failure is not None:
+            if isinstance(self.failure, PipelineRefused | PipelineFailed):
                 raise self.failure from None
+            if self.failure is not None:
+                raise PipelineFailed(reason_of(self.failure)) from self.failure
             raise PipelineFailed(reason_of(error)) from error
         finally:
             query.stop()
@@ -188,8 +193,10 @@ def _offsets(told: object) -> dict[str, dict[str, int]] | None:
     return told if isinstance(told, dict) else None
 
 
-def reason_of(error: PySparkException) -> str:
+def reason_of(error: BaseException) -> str:
     """The part of a failure that a person can act on."""
+    if not isinstance(error, PySparkException):
+        return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
     text = str(error).split("JVM stacktrace", 1)[0]
     # The exception that a Python source or sink raised stands at the end of the worker's traceback.
     lines = [line.strip() for line in text.splitlines() if line.strip()]
