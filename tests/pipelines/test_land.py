@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql.types import StructType
+from deltalake.exceptions import CommitFailedError
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from oncelog import pipelines
 from oncelog.client import Client
-from oncelog.pipelines.json_values import schema_of
+from oncelog.pipelines import lake_files
+from oncelog.pipelines.delta_lake import DeltaLake
 from oncelog.pipelines.lake import LostRace
-from oncelog.pipelines.landing import lake_of
-from oncelog.pipelines.landing_place import records_to_land
+from oncelog.pipelines.landing import _table_fields, lake_of
+from oncelog.pipelines.landing_place import Standing, records_to_land
 from oncelog.pipelines.parquet_lake import ParquetLake
 from tests.pipelines.lander import killed_at
 from tests.pipelines.topics import each_once, filled, name, numbers, raw, table_rows
@@ -283,13 +287,81 @@ def test_name_of_the_application_is_no_path(spark: Any, server: Server, tmp_path
 
 def test_topics_that_are_landed_side_by_side_do_not_race(tmp_path: Path) -> None:
     lake = ParquetLake(str(tmp_path / "table"))
-    lake.create(schema_of(SCHEMA), [])
+    lake.create(StructType([StructField("n", IntegerType())]), [])
     first, second = lake.held("a", [0]), lake.held("b", [0])
     lake.commit(first, "a", [], {0: 10}, {})
     lake.commit(second, "b", [], {0: 5}, {})
     assert (lake.held("a", [0]).ends, lake.held("b", [0]).ends) == ({0: 10}, {0: 5})
     with pytest.raises(LostRace):
         lake.commit(second, "b", [], {0: 7}, {})
+
+
+class LosesAnswer:
+    """A Delta table that does what it is told and then says that it failed."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._table, attribute)
+
+    def create_write_transaction(self, *given: Any, **named: Any) -> None:
+        self._table.create_write_transaction(*given, **named)
+        raise CommitFailedError("the connection was lost")
+
+
+def test_commit_whose_answer_was_lost_is_done(tmp_path: Path) -> None:
+    lake = DeltaLake(str(tmp_path / "table"))
+    lake.create(StructType([StructField("n", IntegerType())]), [])
+    held = lake.held("t", [0])
+    held.snapshot = LosesAnswer(held.snapshot)
+    lake.commit(held, "t", [], {0: 5}, {})
+    assert lake.held("t", [0]).ends == {0: 5}
+
+
+def test_statistics_count_the_nulls_of_a_column_without_values(tmp_path: Path) -> None:
+    metadata: list[Any] = []
+    schema = pa.schema([("n", pa.int64()), ("absent", pa.int64())])
+    with pq.ParquetWriter(tmp_path / "file", schema, metadata_collector=metadata) as writer:
+        writer.write_table(pa.table({"n": [1, None], "absent": [None, None]}, schema=schema))
+    statistics = lake_files._statistics(metadata[0], 2)
+    assert statistics["nullCount"] == {"n": 1, "absent": 2}
+    assert (statistics["minValues"], statistics["maxValues"]) == ({"n": 1}, {"n": 1})
+
+
+def test_new_folders_are_on_disk_up_to_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(lake_files, "sync_folder", synced.append)
+    rows = pa.RecordBatch.from_pylist([{"a": "x", "b": "y", "n": 1}])
+    list(lake_files._written(iter([rows]), str(tmp_path), ("a", "b")))
+    assert synced == [tmp_path / "a=x" / "b=y", tmp_path / "a=x", tmp_path]
+    synced.clear()
+    ParquetLake(str(tmp_path / "table")).create(StructType([StructField("n", IntegerType())]), [])
+    commits = tmp_path / "table" / "_oncelog" / "commits"
+    assert synced[:3] == [commits, commits.parent, tmp_path / "table"]
+
+
+class SeenTooEarly(ParquetLake):
+    """A table that another lander makes between a look and the making."""
+
+    looks = 0
+
+    def schema(self) -> Any | None:
+        self.looks += 1
+        return None if self.looks == 1 else super().schema()
+
+
+@pytest.mark.usefixtures("spark")
+def test_table_that_another_made_meanwhile_counts(tmp_path: Path) -> None:
+    standing = Standing(1, {0: (0, 1)})
+
+    def ready(lake: ParquetLake, schema: str) -> Any:
+        return _table_fields(None, "", "t", lake, schema, [], standing, "earliest")
+
+    ready(ParquetLake(str(tmp_path)), "n int")
+    with pytest.raises(pipelines.PipelineRefused, match="the table has the schema"):
+        ready(SeenTooEarly(str(tmp_path)), "n string")
+    assert ready(SeenTooEarly(str(tmp_path)), "n int").names == ["n"]
 
 
 def test_holes_alone_move_the_table_on(spark: Any, server: Server, tmp_path: Path) -> None:

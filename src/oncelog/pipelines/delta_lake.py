@@ -12,8 +12,9 @@ against the newest one is taken whatever its version says, so the caller compare
 
 import json
 import time
+import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -22,6 +23,12 @@ from deltalake.transaction import AddAction
 
 from oncelog.pipelines.lake import Ends, Held, LostRace
 from oncelog.pipelines.lake_files import DataFile, local_path
+
+MARK: Final = "oncelog.commit"
+"""What a commit is known by to the one that wrote it."""
+
+COMMITS_LOOKED_AT: Final = 100
+"""For one's own commit, when no answer came. Others write no more while one question is asked."""
 
 
 def transaction_of(topic: str, about: int | Literal["created"]) -> str:
@@ -79,16 +86,23 @@ class DeltaLake:
         ]
         if held.created_ms is not None:
             transactions.append(Transaction(transaction_of(topic, "created"), held.created_ms, now_ms))
-        properties = CommitProperties(custom_metadata=dict(note), app_transactions=transactions)
+        mark = uuid.uuid4().hex
+        properties = CommitProperties(custom_metadata={**note, MARK: mark}, app_transactions=transactions)
         try:
             table.create_write_transaction(
                 list(actions), "append", table.schema(), self.partition_by() or None, commit_properties=properties
             )
         except DeltaError as error:
+            if self._is_marked(mark):
+                return  # it is done, and only the answer was lost
             newest = self.held(topic, list(ends)).ends
             if newest != {partition: end for partition, end in held.ends.items() if partition in ends}:
                 raise LostRace(f"the table was moved to {newest} meanwhile: {error}") from error
             raise
+
+    def _is_marked(self, mark: str) -> bool:
+        """Whether one of the last commits has the mark. Others may have come behind it."""
+        return any(commit.get(MARK) == mark for commit in DeltaTable(self._uri).history(COMMITS_LOOKED_AT))
 
     def files(self) -> list[str]:
         """Of the newest version."""

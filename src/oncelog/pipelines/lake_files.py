@@ -248,7 +248,7 @@ def _statistics(metadata: Any, rows: int) -> dict[str, Any]:
             if statistics.has_min_max and _bounded(statistics.min) and _bounded(statistics.max):
                 low[name] = min(low[name], statistics.min) if name in low else statistics.min
                 high[name] = max(high[name], statistics.max) if name in high else statistics.max
-            elif statistics.null_count < column.num_values + statistics.null_count:
+            elif statistics.null_count < column.num_values:  # which counts nulls as well
                 unknown.add(name)
     return {
         "numRecords": rows,
