@@ -75,7 +75,32 @@ def test_refusal_is_one_line(server: Server, tmp_path: Path) -> None:
 
 def test_function_that_cannot_be_loaded_is_told(server: Server, tmp_path: Path) -> None:
     words = ["--topic", "t", "--application", "a", "--checkpoint", tmp_path, "--url", server.url]
-    for text in ("nothing", "absent.module:f", f"{tmp_path}/absent.py:f", "json:absent"):
+    (tmp_path / "broken.py").write_text("raise KeyError('no such thing')\n")
+    (tmp_path / "leaves.py").write_text("raise SystemExit(0)\n")
+    broken = (f"{tmp_path}/broken.py:f", f"{tmp_path}/leaves.py:f")
+    for text in ("nothing", "absent.module:f", f"{tmp_path}/absent.py:f", "json:absent", *broken):
         done = run("transform", "target", *words, "--function", text)
         assert done.returncode == 2, done.stderr
         assert "--function" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_function_of_a_file_may_use_what_looks_for_its_module(tmp_path: Path) -> None:
+    lines = ["from __future__ import annotations", "import dataclasses", "@dataclasses.dataclass", "class Row:"]
+    lines += ["    n: int", "def rows(topics):", "    return Row(len(topics))"]
+    (tmp_path / "with_dataclass.py").write_text("\n".join(lines))
+    check = (
+        f"from oncelog.cli.pipeline import _function; print(_function({f'{tmp_path}/with_dataclass.py:rows'!r})({{}}))"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "Row(n=0)", done.stderr
+
+
+def test_bad_sql_is_told_once(server: Server, tmp_path: Path) -> None:
+    topic = raw(server.url, name("in"), [b"{}"])
+    words = ["--topic", topic, "--application", "a", "--checkpoint", tmp_path / "c", "--url", server.url]
+    words += ["--partitions", 1, "--master", "local[1]"]
+    done = run("transform", name("out"), *words, "--sql", "SELECT absent FROM nowhere")
+    assert done.returncode == 1, done.stderr
+    assert "Spark does not take the query" in done.stderr
+    assert '{"ts"' not in done.stderr

@@ -428,6 +428,13 @@ def _text_of(path: Path) -> str:
         end(exits.USAGE, f"cannot read {path}: {error.strerror or error}")
 
 
+LOADING_RAISES = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, OSError, RuntimeError,
+    SyntaxError, SystemExit, TypeError, ValueError,
+)  # fmt: skip
+"""What a module of the user's may raise while it is loaded. Its own kinds of exceptions keep their traceback."""
+
+
 def _function(text: str) -> Callable[[dict[str, Any]], Any]:
     """`package.module:name` or `path/to/file.py:name`."""
     home, sign, name = text.rpartition(":")
@@ -439,12 +446,15 @@ def _function(text: str) -> Callable[[dict[str, Any]], Any]:
             assert spec is not None, "a name that ends in .py has a loader"
             assert spec.loader is not None
             module = importlib.util.module_from_spec(spec)
+            # Dataclasses and pickles look for their module there.
+            sys.modules[spec.name] = module
             spec.loader.exec_module(module)
         else:
             sys.path.insert(0, "")
             module = importlib.import_module(home)
-    except (ImportError, OSError, SyntaxError) as error:
-        raise typer.BadParameter(f"cannot load {home}: {error}", param_hint="--function") from None
+    except LOADING_RAISES as error:
+        said = f"cannot load {home}: {type(error).__name__}: {error}"
+        raise typer.BadParameter(said, param_hint="--function") from error
     found = getattr(module, name, None)
     if not callable(found):
         raise typer.BadParameter(f"{home} has no function {name!r}", param_hint="--function")

@@ -3,6 +3,7 @@
 On a cluster the settings of the cluster win: what is set here is what a single machine needs.
 """
 
+import logging
 import os
 import tempfile
 from typing import Any, Final
@@ -27,6 +28,9 @@ _SETTINGS: Final = {
     # A topic may be quiet for long; looking for news every 10 ms would keep a core busy.
     "spark.sql.streaming.pollingDelay": "50ms",
 }
+
+_PYTHON_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""PySpark writes the text of a failed query there, as JSON, beside the exception that says the same."""
 
 
 def session(master: str = "local[*]", app_name: str = "oncelog", *, log_level: str = "ERROR", **conf: str) -> Any:
@@ -54,6 +58,8 @@ def session(master: str = "local[*]", app_name: str = "oncelog", *, log_level: s
         builder = builder.config(name, value)
     if log_level == "OFF":
         _launch_silently(settings)
+        for name in _PYTHON_LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel(log_level)
     return made
