@@ -103,7 +103,9 @@ def test_run_killed_in_the_middle_is_completed_by_the_next(spark: Any, server: S
     stored = len(values(server.url, topic))
     assert 0 < stored < len(lines)
     done = ingesting(spark, server, topic, str(tmp_path / "in"))
-    assert (done.records, done.duplicates) == (len(lines) - stored, stored)
+    # A request that was on its way when its sender died may have been stored since.
+    assert done.records + done.duplicates == len(lines)
+    assert done.duplicates >= stored
     assert Counter(values(server.url, topic)) == Counter(lines)
 
 
