@@ -43,6 +43,7 @@ def session(master: str = "local[*]", app_name: str = "oncelog", *, log_level: s
     if master.startswith("local"):
         # Else the launcher warns about a machine whose name leads to itself.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     settings = dict(_SETTINGS)
@@ -59,7 +60,8 @@ def session(master: str = "local[*]", app_name: str = "oncelog", *, log_level: s
     if log_level == "OFF":
         _launch_silently(settings)
         for name in _PYTHON_LOGGERS:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+            # Made by PySpark's own class: it hands them arguments that a plain logger does not take.
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel(log_level)
     return made
