@@ -218,6 +218,8 @@ def _words(verdict: Verdict) -> Iterator[Text]:
         f"unexpected {audit.unexpected}",
     )
     yield from (Text(f"  {example}", "red") for example in audit.examples)
+    if verdict.sound:
+        yield Text("Everything that was confirmed is there, once, in its order, and whole.", "green")
     if verdict.not_shown:
         yield Text("this run did not show what it should:", "bold red")
         yield from (Text(f"  {one}", "red") for one in verdict.not_shown)
