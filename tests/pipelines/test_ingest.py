@@ -167,3 +167,9 @@ def test_settings_of_the_session_are_as_before(spark: Any, server: Server, tmp_p
     before = spark.conf.get("spark.sql.files.maxPartitionBytes")
     ingesting(spark, server, name("settings"), str(tmp_path / "in"))
     assert spark.conf.get("spark.sql.files.maxPartitionBytes") == before
+
+
+def test_format_that_spark_does_not_have_is_told_in_one_line(spark: Any, server: Server, tmp_path: Path) -> None:
+    with pytest.raises(pipelines.PipelineFailed, match=r"DATA_SOURCE_NOT_FOUND.*jsn") as failure:
+        ingesting(spark, server, name("format"), str(tmp_path), format="jsn")
+    assert "\n" not in str(failure.value)

@@ -459,3 +459,11 @@ def test_rule_for_a_batch_is_a_table() -> None:
         records_to_land({0: 4}, {0: 5}, {0: 10}, "t")
     with pytest.raises(pipelines.PipelineRefused, match="not at all"):
         records_to_land({}, {0: 5}, {0: 10}, "t")
+
+
+def test_table_that_is_a_file_is_refused(spark: Any, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("not a table")
+    with pytest.raises(pipelines.PipelineRefused, match="is a file"):
+        pipelines.land(spark, url=server.url, topic=raw(server.url, name("land"), [b"x"]), table=str(file))
+    assert file.read_text() == "not a table"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
@@ -95,7 +96,7 @@ def ingest(
                 done = job.files(_rows_of(rows, format, key, value, None, file=True), streams=streams)
             else:
                 done = job.rows(_rows_of(rows, format, key, value, message_id), streams=streams)
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise PipelineFailed(reason_of(error)) from error
     done.duration_s = time.monotonic() - began_s
     return done

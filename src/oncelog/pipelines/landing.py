@@ -203,6 +203,9 @@ def _at_or_after(fresh: Ends) -> Any:
 
 
 def _lake(format: str, table: str) -> LakeTable:  # noqa: A002
+    folder = local_path(table)
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise PipelineRefused(f"{table} is a file; a table is a folder")
     if format == "delta":
         from oncelog.pipelines.delta_lake import DeltaLake
 

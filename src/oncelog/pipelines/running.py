@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 POLL_S: Final = 0.25
@@ -195,6 +196,9 @@ def _offsets(told: object) -> dict[str, dict[str, int]] | None:
 
 def reason_of(error: BaseException) -> str:
     """The part of a failure that a person can act on."""
+    if isinstance(error, Py4JJavaError):
+        # Spark turns most of its exceptions into PySpark's own; of the others this is the line that says what it was.
+        return str(error.java_exception.getMessage())[:REASON_CHARACTERS_MAX]
     if not isinstance(error, PySparkException):
         return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
     text = str(error).split("JVM stacktrace", 1)[0]
