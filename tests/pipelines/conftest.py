@@ -26,9 +26,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def started() -> Any:
     from oncelog import pipelines
 
-    # No pause between two looks at a source: the tests wait for the end of queries, never for time.
+    # Four attempts for each task, as the tests of the connector need them: whoever comes first in a process makes the
+    # session for all. No pause between two looks at a source: the tests wait for the end of queries, never for time.
     conf = {"spark.sql.streaming.pollingDelay": "10ms", "spark.sql.shuffle.partitions": "2"}
-    return pipelines.session("local[2]", "oncelog-tests", log_level="OFF", **conf)
+    return pipelines.session("local[2,4]", "oncelog-tests", log_level="OFF", **conf)
 
 
 @pytest.fixture(scope="session")
