@@ -143,7 +143,7 @@ PUBLISHED_STAGE_BYTES: Final = 76
 """What one stage of a publish may need: its own operation, and its stream's place in the application's outcome."""
 
 PUBLISH_IDS_MAX: Final = 20_000
-"""Message ids in one publish: they are judged at once, at some 3 µs each, while every other writer waits."""
+"""Message ids in one publish: they are judged at once, while every other writer waits."""
 
 PUBLISHED_ID_BYTES: Final = 120
 """What one message id of a publish may need: 40 bytes if fresh; a hole and its old value if its record is gone."""
@@ -244,7 +244,7 @@ STAGE_READ_BYTES: Final = 4 * MIB
 """Bytes of a stage that are in memory at once while its message ids are read: one batch of the largest kind."""
 
 SEEKS_PER_SLICE: Final = 16
-"""Streams that one look at the past halves before others have their turn: 20 look-ups of 10 µs each."""
+"""Streams that one look at the past halves before others have their turn: some twenty look-ups for each."""
 
 INDEX_ROWS_CACHED_MAX: Final = 100_000
 """Rows that the index builder keeps between commits, some 50 MB: beyond it they are read again when needed."""
