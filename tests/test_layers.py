@@ -27,7 +27,6 @@ OPEN_TO_CLIENT_COLUMN = (
     "oncelog.client",
     "oncelog.core.batch",
     "oncelog.core.batch_arrow",
-    "oncelog.core.ids",
     "oncelog.core.record",
     "oncelog.errors",
     "oncelog.limits",

@@ -292,6 +292,7 @@ PATHS: list[tuple[Call, str, object, object]] = [
     (lambda c: c.streams("a", limit=5), "GET /v1/streams?prefix=a&limit=5", None, {"streams": [STREAM], "next": "b"}),
     (lambda c: c.cut(), "GET /v1/cut", None, {"entry": 1, "time_ms": 2, "streams": [STREAM]}),
     (lambda c: c.cut("a", "ä&"), "GET /v1/cut?topic=ä&", None, {"entry": 1, "time_ms": 2, "streams": []}),
+    (lambda c: c.call("GET", "/v1/any", {"partition": 2}), "GET /v1/any?partition=2", None, {}),
     (lambda c: c.offsets_at("a", entry=7), "GET /v1/offsets?entry=7&topic=a", None, {"streams": [STOOD]}),
     (lambda c: c.offsets_at(time_ms=7), "GET /v1/offsets?time_ms=7", None, {"streams": []}),
     (lambda c: c.receipt("a", "id/1"), "GET /v1/receipts/a/id/1?partition=0", None, RECEIPT),

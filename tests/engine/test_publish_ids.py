@@ -8,7 +8,7 @@ import pytest
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import AppendStage, OpenApplication, OpenStage, Publish, PublishItem
-from oncelog.core.message_id import HEADER, content_digest
+from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import (
     ApplicationDone,
     CommitConfirmed,
@@ -21,6 +21,7 @@ from oncelog.core.outcome import (
     StageMissing,
     TooLarge,
 )
+from oncelog.core.record import MESSAGE_ID_HEADER
 from oncelog.engine.engine import Engine, Settings
 from oncelog.storage.verify import verify
 from tests.engine.opening import TIMESTAMP_MS, append_of, done, make_topic, opened, read_all
@@ -32,7 +33,7 @@ Named = tuple[bytes | None, bytes]
 def batch_of(records: list[Named]) -> bytes:
     return codec.encode(
         [
-            (number, TIMESTAMP_MS, None, value, ((HEADER, id_),) if id_ is not None else ())
+            (number, TIMESTAMP_MS, None, value, ((MESSAGE_ID_HEADER, id_),) if id_ is not None else ())
             for number, (id_, value) in enumerate(records)
         ]
     )

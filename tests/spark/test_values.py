@@ -10,9 +10,8 @@ import pytest
 from aiokafka.partitioner import murmur2 as kafka_murmur2
 
 from oncelog.client.models import Cut, StreamInfo
-from oncelog.client.wire import MESSAGE_ID_HEADER
 from oncelog.core import batch as codec
-from oncelog.core import message_id
+from oncelog.core.record import MESSAGE_ID_HEADER
 from oncelog.spark import checkpoint, planning, source_end
 from oncelog.spark.encoding import Queues, Target, check_schema, encoded
 from oncelog.spark.options import OptionError, Place, Subscription, read_options, write_options
@@ -103,10 +102,6 @@ def test_id_of_the_row_takes_the_place_of_one_that_its_headers_bring() -> None:
     ((_, rows),) = queues.rest()
     (record,) = codec.decode(encoded(rows))
     assert record[4] == (("other", b"x"), (MESSAGE_ID_HEADER, b"new"))
-
-
-def test_id_travels_under_the_name_that_the_server_looks_for() -> None:
-    assert MESSAGE_ID_HEADER == message_id.HEADER
 
 
 # --- plans --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from oncelog.client.packing import HeadersGiven
 from oncelog.client.producer import AsyncIdempotentProducer
 from oncelog.client.reader import START, AsyncReader, OnGone
 from oncelog.client.stream import AppendResult, AsyncStream
-from oncelog.client.wire import JSON
+from oncelog.client.wire import JSON, Answer
 
 URL_DEFAULT: Final = f"http://127.0.0.1:{PORT_DEFAULT}"
 
@@ -75,6 +75,19 @@ class AsyncClient(Admin):
         return AsyncReader(
             self._caller, topic, offset=offset, partition=partition, live=live, cursor=cursor, on_gone=on_gone
         )
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int | None] | None = None,
+        *,
+        headers: Mapping[str, str | int] | None = None,
+        body: bytes | None = None,
+    ) -> Answer:
+        """One request of the caller's own making, repeated until it is answered: it must carry a claim, or change
+        nothing. A refusal is raised."""
+        return await self._caller.call(method, path, query, headers=headers, body=body)
 
     async def close(self) -> None:
         """Ends the client's connection. Producers and readers have their own and are closed by themselves."""

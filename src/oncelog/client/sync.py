@@ -387,6 +387,7 @@ class Client:
     trim = blocking(AsyncClient.trim)
     delete_records = blocking(AsyncClient.delete_records)
     streams = blocking(AsyncClient.streams)
+    call = blocking(AsyncClient.call)
     cut = blocking(AsyncClient.cut)
     offsets_at = blocking(AsyncClient.offsets_at)
     receipt = blocking(AsyncClient.receipt)

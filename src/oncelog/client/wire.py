@@ -25,9 +25,6 @@ ANSWER_BODY_BYTES_MAX: Final = BATCH_INFLATED_BYTES_MAX
 JSON: Final = "application/json"
 BATCHES: Final = "application/vnd.oncelog.batches"
 
-MESSAGE_ID_HEADER: Final = "oncelog.message-id"
-"""The record header that carries an id into a stage."""
-
 
 class Answer(msgspec.Struct, gc=False):
     """One answer. Header names are lower case; a header that came twice is joined with a comma."""

@@ -30,9 +30,6 @@ _STREAM_PREFIX: Final = struct.Struct("<cQ")
 
 DIGEST_BYTES: Final = 16
 
-HEADER: Final = "oncelog.message-id"
-"""The record header that carries an id where a record has no other place for it."""
-
 
 def content_digest(content: bytes | bytearray) -> bytes:
     """The `raw` digest: value bytes alone, transport headers never count."""

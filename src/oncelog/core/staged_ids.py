@@ -16,6 +16,7 @@ from oncelog.core.entry import HolesAdded, IdsUsed, Operation
 from oncelog.core.holes import add_range
 from oncelog.core.memory import known_id, use_counts
 from oncelog.core.outcome import IdConflict, Refusal
+from oncelog.core.record import MESSAGE_ID_HEADER
 from oncelog.core.rows import Cause, Stream
 from oncelog.core.state import State
 
@@ -25,7 +26,7 @@ def ids_in(first: int, batch: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     deltas, _, _, values, headers = codec.decode_columns(batch)
     for delta, value, pairs in zip(deltas, values, headers, strict=True):
         for name, content in pairs:
-            if name == message_id.HEADER and content:
+            if name == MESSAGE_ID_HEADER and content:
                 yield first + delta, content, message_id.content_digest(value or b"")
                 break
 

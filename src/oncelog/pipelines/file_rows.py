@@ -26,9 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_128
 
-from oncelog.client import AsyncClient, Conflict
+from oncelog.client import Conflict
 from oncelog.client.packing import now_ms
-from oncelog.client.sync import blocking
 from oncelog.client.wire import BATCHES, Answer, topic_path
 from oncelog.core import batch as codec
 from oncelog.limits import KIB
@@ -73,25 +72,9 @@ class Destination(msgspec.Struct, frozen=True):
     producer: str
 
 
-async def _append_raw(
-    client: AsyncClient, topic: str, partition: int, headers: dict[str, str | int], body: bytes
-) -> Answer:
-    path = f"/v1/stream/{topic_path(topic)}"
-    return await client._caller.call("POST", path, {"partition": partition}, headers=headers, body=body)
-
-
-class FileLink(Link):
-    """A client that can append a batch of its own making."""
-
-    append_raw = blocking(_append_raw)
-
-    def __enter__(self) -> "FileLink":
-        return self
-
-
 def store_rows(batches: Iterator[Any], destination: Destination) -> Iterator[Any]:
     """The task: rows of `INPUT`, each file's in its order and in one piece."""
-    with FileLink(destination.url, REQUEST_TIMEOUT_MS_DEFAULT) as link:
+    with Link(destination.url, REQUEST_TIMEOUT_MS_DEFAULT) as link:
         file: _File | None = None
         for batch in batches:
             for name, rows in _runs(batch):
@@ -125,7 +108,7 @@ def producer_name(producer: str, file: str) -> str:
 class _File:
     """One file being stored."""
 
-    def __init__(self, link: FileLink, destination: Destination, name: str) -> None:
+    def __init__(self, link: Link, destination: Destination, name: str) -> None:
         self.name = name
         self._rows = 0
         prefix = producer_name(destination.producer, name)
@@ -158,7 +141,7 @@ class _File:
         return pa.RecordBatch.from_pylist([told], schema=_TOLD_ARROW)
 
 
-def _known(link: FileLink, destination: Destination, prefix: str) -> dict[int, Any]:
+def _known(link: Link, destination: Destination, prefix: str) -> dict[int, Any]:
     """Partition → what the server remembers of this file there."""
     found = {}
     for partition in range(destination.partitions):
@@ -171,7 +154,7 @@ def _known(link: FileLink, destination: Destination, prefix: str) -> dict[int, A
 class _Lane:
     """Rows of one file that go to one partition."""
 
-    def __init__(self, link: FileLink, topic: str, partition: int, producer: str, file: str, known: Any | None) -> None:
+    def __init__(self, link: Link, topic: str, partition: int, producer: str, file: str, known: Any | None) -> None:
         self.records = 0
         self.duplicates = 0
         self._link = link
@@ -253,7 +236,8 @@ class _Lane:
             "Stream-Message-Id": self._id_of(rows[0], before),
         }
         try:
-            return self._link.append_raw(self._topic, self._partition, headers, body)
+            path = f"/v1/stream/{topic_path(self._topic)}"
+            return self._link.call("POST", path, {"partition": self._partition}, headers=headers, body=body)
         except Conflict as error:
             if error.code in ("id_conflict", "sequence_conflict"):
                 raise self._changed(str(error)) from error

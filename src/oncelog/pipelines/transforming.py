@@ -15,11 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from oncelog.client import Client, NotFound
 from oncelog.pipelines.json_values import parsed, schema_of
 from oncelog.pipelines.running import OUTPUT, PipelineRefused, PipelineResult, Progress, Watch, triggered
+from oncelog.spark.encoding import SINK_COLUMNS
 
 Function = Callable[[dict[str, Any]], Any]
 """DataFrames by topic to the DataFrame that is written."""
 
-SINK_COLUMNS: Final = ("key", "partition", "topic", "headers", "timestamp", "message_id")
+BESIDE_VALUE: Final = tuple(name for name in SINK_COLUMNS if name != "value")
 """What a row may say beside its value; everything else of a result without `value` becomes the value's JSON."""
 
 _FROM: Final = "oncelog.from"
@@ -99,14 +100,14 @@ def as_records(result: Any) -> Any:
     result = result.drop(*(field.name for field in result.schema.fields if (field.metadata or {}).get(_FROM)))
     names = result.columns
     if "value" in names:
-        return result.select(*(name for name in names if name == "value" or name in SINK_COLUMNS))
-    fields = [F.col(f"`{name}`") for name in names if name not in SINK_COLUMNS]
+        return result.select(*(name for name in names if name == "value" or name in BESIDE_VALUE))
+    fields = [F.col(f"`{name}`") for name in names if name not in BESIDE_VALUE]
     if not fields:
         raise PipelineRefused(f"the result has only the columns {names}: there is nothing to be the value")
-    kept = [F.col(name) for name in names if name in SINK_COLUMNS]
+    kept = [F.col(name) for name in names if name in BESIDE_VALUE]
     kept = [
         column.cast("string") if name == "key" and _is_plain(result, name) else column
-        for name, column in zip([name for name in names if name in SINK_COLUMNS], kept, strict=True)
+        for name, column in zip([name for name in names if name in BESIDE_VALUE], kept, strict=True)
     ]
     return result.select(F.to_json(F.struct(*fields)).alias("value"), *kept)
 

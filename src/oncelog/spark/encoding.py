@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from oncelog.client.packing import RECORD_BYTES_MAX
-from oncelog.client.wire import MESSAGE_ID_HEADER
 from oncelog.core import batch as codec
+from oncelog.core.record import MESSAGE_ID_HEADER
 from oncelog.limits import MIB
 from oncelog.spark.columnar import encoded_columns
 from oncelog.spark.options import OptionError

@@ -25,7 +25,7 @@ class RawAnswer(NamedTuple):
 
 async def _read_raw(client: AsyncClient, topic: str, partition: int, offset: int) -> RawAnswer:
     query: dict[str, str | int | None] = {"partition": partition, "offset": f"{offset:016d}"}
-    answer = await client._caller.call("GET", f"/v1/stream/{topic_path(topic)}", query, headers={"Accept": BATCHES})
+    answer = await client.call("GET", f"/v1/stream/{topic_path(topic)}", query, headers={"Accept": BATCHES})
     next_offset = answer.number("stream-next-offset")
     if next_offset < 0 or (answer.body and answer.headers.get("content-type") != BATCHES):
         raise AnswerUnreadable("the server does not answer with record batches: is it oncelog?")
