@@ -17,12 +17,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from oncelog import limits
-from oncelog.core.command import Command, Publish, PublishItem
+from oncelog.core.command import Command, Publish
 from oncelog.core.memory import living
 from oncelog.core.outcome import Damaged, Outcome, Refusal, Stopping, TooLarge, TopicMissing
 from oncelog.core.producer import Producer
 from oncelog.core.rows import Cursor, Stage, Stream, Table, Topic
-from oncelog.core.staged_ids import ids_in
 from oncelog.engine.clock import SteadyClock
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
 from oncelog.engine.cut import Cut, take_cut
@@ -33,8 +32,9 @@ from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.listing import ListedCursor, Page, list_cursors, list_producers, list_topics
 from oncelog.engine.provenance import WrittenBy, written_by
-from oncelog.engine.reader import ReadBatch, Reader, ReadPart, ReadPlan
+from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
 from oncelog.engine.seek import Stood, at_entry, at_time
+from oncelog.engine.staged_ids import completed, plans_of
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
 from oncelog.engine.writer import GroupWriter, SpareKeeper, WriteSeconds
@@ -150,54 +150,28 @@ class Engine:
 
         def read() -> None:
             try:
-                plans = [self._stage_plan(item) for item in command.stages]
+                plans = plans_of(command, self._reader, self._stage_row)
             except Corruption as error:
                 reply(_damaged(error))
                 return
-            self._cold.submit(fetched, plans).add_done_callback(found)
+            self._cold.submit(completed, command, plans, self._reader).add_done_callback(found)
 
-        def fetched(plans: list[list[ReadPart] | None]) -> list[PublishItem]:
-            return [
-                item if parts is None else msgspec.structs.replace(item, ids=self._ids_of(parts))
-                for item, parts in zip(command.stages, plans, strict=True)
-            ]
-
-        def found(future: "Future[list[PublishItem]]") -> None:
+        def found(future: "Future[Publish]") -> None:
             with self._guard:
                 try:
-                    whole = msgspec.structs.replace(command, stages=future.result())
+                    whole = future.result()
                 except Corruption as error:
                     self._loop.call_soon_threadsafe(reply, _damaged(error))
                 else:
-                    self._loop.call_soon_threadsafe(decided, whole)
+                    self._loop.call_soon_threadsafe(submitted, whole)
 
-        def decided(whole: Publish) -> None:
+        def submitted(whole: Publish) -> None:
             if self._stopping:
                 reply(Stopping())
             else:
                 self.submit(whole, reply)
 
         self.commits.gate(read)
-
-    def _stage_plan(self, item: PublishItem) -> list[ReadPart] | None:
-        """Where the stage's records lie; None if there is nothing to look for, or if it is not the stage that is asked
-        for: then `decide` says why not, and that it must be looked at again if it has become that one meanwhile."""
-        stage = self.commits.state.stages.get(item.stage_id) or self._index.get(Table.STAGE, item.stage_id)
-        if not item.named or not isinstance(stage, Stage) or stage.count != item.count:
-            return None
-        return self._reader.plan_stage(item.stage_id, item.count)
-
-    def _ids_of(self, parts: list[ReadPart]) -> list[tuple[int, bytes, bytes]]:
-        """A few megabytes at a time: a stage may be as large as the disk."""
-        ids: list[tuple[int, bytes, bytes]] = []
-        waiting: list[ReadPart] = []
-        for number, part in enumerate(parts, start=1):
-            waiting.append(part)
-            if number == len(parts) or sum(each.length for each in waiting) >= limits.STAGE_READ_BYTES:
-                for batch in self._reader.fetch_parts(waiting):
-                    ids += ids_in(batch.base_offset, batch.batch)
-                waiting = []
-        return ids
 
     async def execute(self, command: Command) -> Outcome:
         """As `submit`, for callers that wait for one answer."""
@@ -398,6 +372,11 @@ class Engine:
     def _stream_row(self, stream_id: int) -> Stream | None:
         row = self.commits.state.streams.get(stream_id) or self._index.get(Table.STREAM, stream_id)
         assert row is None or isinstance(row, Stream)
+        return row
+
+    def _stage_row(self, stage_id: int) -> Stage | None:
+        row = self.commits.state.stages.get(stage_id) or self._index.get(Table.STAGE, stage_id)
+        assert row is None or isinstance(row, Stage)
         return row
 
     def wait(self, topic: str, partition: int, offset: int, wake: Wake) -> Waiter | Refusal | None:

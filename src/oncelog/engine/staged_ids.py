@@ -1,0 +1,53 @@
+"""The message ids of stages that are to be published: read from the disk before the publish is decided.
+
+`decide` reads no disk, and the ids lie in the staged records. So a publish is completed first: planned on the loop's
+thread, read on the reader's, then submitted as any other command. A stage that is not what the publish believes is left
+unread: `decide` says why not, and asks for another look if it has become that one meanwhile.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from oncelog import limits
+from oncelog.core.command import Publish, PublishItem
+from oncelog.core.rows import Stage
+from oncelog.core.staged_ids import ids_in
+from oncelog.engine.reader import Reader, ReadPart
+
+Plans = list[list[ReadPart] | None]
+"""Of each stage of a publish: where its records lie, None if they are not to be read."""
+
+
+def plans_of(command: Publish, reader: Reader, stage_of: Callable[[int], Stage | None]) -> Plans:
+    """Where to read. Raises Corruption."""
+    plans: Plans = []
+    for item in command.stages:
+        stage = stage_of(item.stage_id) if item.named else None
+        is_whole = stage is not None and stage.count == item.count
+        plans.append(reader.plan_stage(item.stage_id, item.count) if is_whole else None)
+    return plans
+
+
+def completed(command: Publish, plans: Plans, reader: Reader) -> Publish:
+    """The publish with its ids. May run on another thread; touches only the journal's files. Raises Corruption."""
+    return msgspec.structs.replace(
+        command,
+        stages=[
+            item if parts is None else _with_ids(item, parts, reader)
+            for item, parts in zip(command.stages, plans, strict=True)
+        ],
+    )
+
+
+def _with_ids(item: PublishItem, parts: list[ReadPart], reader: Reader) -> PublishItem:
+    """A few megabytes at a time: a stage may be as large as the disk."""
+    ids: list[tuple[int, bytes, bytes]] = []
+    waiting: list[ReadPart] = []
+    for number, part in enumerate(parts, start=1):
+        waiting.append(part)
+        if number == len(parts) or sum(each.length for each in waiting) >= limits.STAGE_READ_BYTES:
+            for batch in reader.fetch_parts(waiting):
+                ids += ids_in(batch.base_offset, batch.batch)
+            waiting = []
+    return msgspec.structs.replace(item, ids=ids)
