@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oncelog.core import batch as codec
-from oncelog.core.command import Append, Command, CreateTopic
-from oncelog.core.outcome import Confirmed, Refusal, TopicDone
+from oncelog.core.command import AddToTxn, Append, Command, CreateTopic, InitProducer
+from oncelog.core.outcome import Confirmed, Refusal, TopicDone, TxnDone
+from oncelog.core.producer import ProducerClaim, SequenceMode
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.open import open_engine, open_in_memory
 from oncelog.engine.store import open_store
@@ -119,3 +120,13 @@ async def checkpoint(engine: Engine) -> None:
     generations.seal()
     generations.group_durable()
     await until(lambda: not generations.building and not generations.cleaning)
+
+
+async def begin_txn(engine: Engine, topic: str) -> TxnDone:
+    who = await done(engine, InitProducer("t"), TxnDone)
+    return await done(engine, AddToTxn("t", who.producer_id, who.epoch, [(topic, 0)]), TxnDone)
+
+
+def txn_write(who: TxnDone, topic: str, sequence: int, value: bytes) -> Append:
+    claim = ProducerClaim(f"kafka:{who.producer_id}", who.epoch, sequence, sequence, SequenceMode.RECORDS)
+    return append_of(topic, value, claim=claim, txn_id="t")
