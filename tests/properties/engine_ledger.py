@@ -54,6 +54,8 @@ class LedgerStream:
         self.stream_id = stream_id
         self.slots: list[bytes | None] = []
         """One per offset; None is a hole."""
+        self.aborted: set[int] = set()
+        """Holes that hold an aborted record: who reads uncommitted data is shown it, until it is deleted."""
         self.owner: dict[int, str] = {}
         """Offset -> the txn that has it open."""
         self.floor = 0
@@ -127,7 +129,8 @@ class Ledger:
 
     def create(self, name: str) -> Seen:
         if name in self.topics:
-            return "topic", (self.topics[name].stream_id,), False
+            # Only who wants a closed one agrees with a closed one.
+            return REFUSED if self.topics[name].closed else ("topic", (self.topics[name].stream_id,), False)
         stream = self.topics[name] = LedgerStream(self.next_id + 1)
         self.next_id += 2
         self.entry_number += 1
@@ -161,8 +164,9 @@ class Ledger:
         stream = self.topics.get(name)
         if stream is None or not stream.floor <= offset < stream.stable:
             return REFUSED
-        if stream.slots[offset] is not None:
+        if stream.slots[offset] is not None or offset in stream.aborted:
             stream.slots[offset] = None
+            stream.aborted.discard(offset)
             self.entry_number += 1
         return stream.stands()
 
@@ -374,6 +378,7 @@ class Ledger:
                 del stream.owner[offset]
                 if not commit:
                     stream.slots[offset] = None
+                    stream.aborted.add(offset)
             if mine:
                 stream.slots.append(None)  # the marker
         txn.state = "committed" if commit else "aborted"

@@ -372,5 +372,5 @@ def _cut_before_sync(call: str) -> None:
 def test_engine_equals_the_ledger_through_restarts_and_power_cuts() -> None:
     with nothing_cached():
         run_state_machine_as_test(
-            EngineMachine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+            EngineMachine, settings=settings(max_examples=200, stateful_step_count=40, deadline=None)
         )
