@@ -12,8 +12,9 @@ from aiokafka.partitioner import murmur2 as kafka_murmur2
 from oncelog.client.models import Cut, StreamInfo
 from oncelog.core import batch as codec
 from oncelog.core.record import MESSAGE_ID_HEADER
+from oncelog.limits import MIB
 from oncelog.spark import checkpoint, planning, source_end
-from oncelog.spark.encoding import Queues, Target, check_schema, encoded
+from oncelog.spark.encoding import RECORD_COST_BYTES, Queues, Target, check_schema, encoded
 from oncelog.spark.options import OptionError, Place, Subscription, read_options, write_options
 from oncelog.spark.planning import OffsetLost, Range
 from oncelog.spark.routing import hashed_partitions
@@ -102,6 +103,24 @@ def test_id_of_the_row_takes_the_place_of_one_that_its_headers_bring() -> None:
     ((_, rows),) = queues.rest()
     (record,) = codec.decode(encoded(rows))
     assert record[4] == (("other", b"x"), (MESSAGE_ID_HEADER, b"new"))
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "rows", "batch_bytes", "expected"),
+    [
+        (1000, 10, 100_000, [10]),  # fewer than asked for
+        (1000, 150, 100_000, [150]),  # less than twice: one batch as it is
+        (1000, 250, 100_000, [125, 125]),
+        (1000, 4000, 3 * MIB, [2000, 2000]),  # twice would be more than the server takes
+        (500_000, 4, 1024, [1, 1, 1, 1]),  # a row is never cut
+    ],
+)
+def test_queue_becomes_batches_of_equal_size(row_bytes: int, rows: int, batch_bytes: int, expected: list[int]) -> None:
+    values = pa.array([bytes(row_bytes - RECORD_COST_BYTES)] * rows)
+    queues = Queues("t", -1, 0, lambda _: 1, batch_bytes=batch_bytes)
+    batches = [*queues.add(pa.RecordBatch.from_pydict({"value": values})), *queues.rest()]
+    assert [len(rows) for _, rows in batches] == expected
+    assert not list(queues.rest())
 
 
 # --- plans --------------------------------------------------------------------------------------------------------

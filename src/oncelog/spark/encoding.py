@@ -27,6 +27,9 @@ SINK_COLUMNS: Final = ("value", "key", "topic", "partition", "headers", "timesta
 RECORD_COST_BYTES: Final = 32
 """What stands around a record in a batch, at most, its headers aside."""
 
+BATCH_BYTES_MOST: Final = 3 * MIB
+"""Rows of one batch, whatever is asked for: the server's largest batch, with room for what stands around them."""
+
 HELD_BYTES_MAX: Final = 64 * MIB
 """Rows of all queues of a task. Beyond it the fullest is emptied: a task may write to thousands of streams."""
 
@@ -152,30 +155,29 @@ class Queues:
             self._bytes[target] = self._bytes.get(target, 0) + int(of_mine.sum())
             count = sum(len(part) for part in self._sizes[target])
             if self._bytes[target] >= self._batch_bytes or count >= BATCH_RECORDS:
-                yield from self._taken(target, whole=False)
+                yield from self._taken(target)
         while sum(self._bytes.values()) > HELD_BYTES_MAX:
-            yield from self._taken(max(self._bytes, key=self._bytes.__getitem__), whole=True)
+            yield from self._taken(max(self._bytes, key=self._bytes.__getitem__))
 
     def rest(self) -> Iterator[tuple[Target, Rows]]:
         """What is left, in the order of names."""
         for target in sorted(self._parts):
-            yield from self._taken(target, whole=True)
+            yield from self._taken(target)
 
-    def _taken(self, target: Target, *, whole: bool) -> Iterator[tuple[Target, Rows]]:
-        """Batches from the front of a queue. Unless it is the `whole` queue, what does not fill one stays."""
-        rows, sizes = pa.concat_batches(self._parts.pop(target)), np.concatenate(self._sizes.pop(target))
-        del self._bytes[target]
+    def _taken(self, target: Target) -> Iterator[tuple[Target, Rows]]:
+        """All of a queue, in batches of about equal size: the size that is wanted if there is enough, and less than
+        twice that. So what Spark brings at once mostly becomes one batch as it is, and nothing is put together anew."""
+        parts, sizes = self._parts.pop(target), np.concatenate(self._sizes.pop(target))
+        rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        total = self._bytes.pop(target)
+        pieces = max(1, total // self._batch_bytes, -(-total // BATCH_BYTES_MOST))
+        piece_bytes = -(-total // pieces)
         ends = np.cumsum(sizes)
         first, count = 0, len(sizes)
         while first < count:
             before = int(ends[first - 1]) if first else 0
-            fits = int(np.searchsorted(ends, before + self._batch_bytes, side="right"))
-            next_ = max(first + 1, min(fits, first + BATCH_RECORDS))
-            if next_ >= count and not whole:
-                self._parts[target] = [rows.slice(first)]
-                self._sizes[target] = [sizes[first:]]
-                self._bytes[target] = int(sizes[first:].sum())
-                return
+            fits = int(np.searchsorted(ends, before + piece_bytes, side="right"))
+            next_ = min(max(first + 1, fits), first + BATCH_RECORDS, count)
             yield target, Rows(rows.slice(first, next_ - first))
             first = next_
 

@@ -84,7 +84,8 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
     if not sent_type:
         return _bad("content_type_missing", "an append has a Content-Type: that of the stream")
     if kind == BATCHES:
-        batch, count, digest = raw_batch(body)
+        batch, count = raw_batch(body)
+        digest = values_digest(codec.decode_values(batch))
         sent_type = ""
     elif kind == JSON:
         values = elements(body)
@@ -151,13 +152,14 @@ def _expected_tail(raw: bytes) -> int:
     return tail
 
 
-def raw_batch(body: Body) -> tuple[bytes, int, bytes]:
-    """One record batch as its sender made it: looked through, so that every reader can read it later."""
+def raw_batch(body: Body) -> tuple[bytes, int]:
+    """One record batch as its sender made it, and how many records: looked through, so that every reader can read it
+    later."""
     batch = bytes(body)
     header = codec.skim(batch)
     if header.attributes & (codec.TRANSACTIONAL | codec.CONTROL):
         raise BatchInvalid("a batch that a client sends is neither transactional nor a marker", codec.ATTRIBUTES_AT)
-    return batch, header.record_count, values_digest(codec.decode_values(batch))
+    return batch, header.record_count
 
 
 def _bad(code: str, detail: str, hint: str = "") -> Done:
