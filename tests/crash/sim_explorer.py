@@ -22,7 +22,8 @@ from oncelog.core.command import Append, AppendEach, Commit, GetReceipt, GetStre
 from oncelog.core.outcome import Refusal, TopicMissing
 from oncelog.storage.index.memory_index import MemoryIndex
 from oncelog.testing.sim_disk import SimDisk, crash_states, lose_all
-from oncelog.testing.sim_engine import Answer, Contents, Image, IndexAfterCrash, SimClock, SimEngine, WatchedDisk
+from oncelog.testing.sim_engine import Answer, Contents, IndexAfterCrash, SimClock, SimEngine, WatchedDisk
+from oncelog.testing.sim_image import Image
 from tests.crash.sim_operations import (
     Checkpoint,
     Client,

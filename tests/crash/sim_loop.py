@@ -20,7 +20,8 @@ from oncelog.core.command import GetReceipt, GetStream, GetTopic, GetTxn
 from oncelog.core.outcome import Outcome
 from oncelog.errors import OncelogError
 from oncelog.testing.sim_disk import SimCrash, lose_all
-from oncelog.testing.sim_engine import Answer, Image, IndexAfterCrash, SimEngine, WatchedDisk
+from oncelog.testing.sim_engine import Answer, IndexAfterCrash, SimEngine, WatchedDisk
+from oncelog.testing.sim_image import Image
 from tests.crash.sim_explorer import FATES, Base, Explorer, nothing_cached
 from tests.crash.sim_operations import OPERATIONS, Checkpoint, Client, Step, check_whole, set_up
 

@@ -6,8 +6,7 @@ steps, and commands may arrive between any two of them. It decides nothing itsel
 
 What it adds is for the judge. Every answer is kept with the number of the last entry that had been appended when it
 was decided (`Answer.needs_entry`): nothing may be answered that a power cut at that moment could undo (P12).
-`Image` is everything that the log knows, as bytes, wherever it is kept: two engines that stand at the same entry must
-have equal images, however they came there (P10).
+Two engines that stand at the same entry must have equal images, however they came there (P10; `sim_image`).
 """
 
 import copy
@@ -21,8 +20,6 @@ from oncelog.core import batch as codec
 from oncelog.core.command import Command
 from oncelog.core.entry import Entry
 from oncelog.core.outcome import Outcome, Refusal
-from oncelog.core.row_codec import decode_row, encode_row
-from oncelog.core.rows import Stream, Table
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
 from oncelog.engine.cut import take_cut
 from oncelog.engine.follow import Follow
@@ -34,13 +31,12 @@ from oncelog.engine.store import Store, open_store
 from oncelog.engine.timers import Expiry
 from oncelog.errors import DiskFault, DiskFull, StorageError
 from oncelog.storage.index.builder import Builder, InlineBuilder
-from oncelog.storage.index.interface import Done, index_key
+from oncelog.storage.index.interface import Done
 from oncelog.storage.index.memory_index import MemoryIndex
-from oncelog.storage.index.places import LINK, Place, Places, split_rows
 from oncelog.storage.journal import JournalReader
 from oncelog.testing.sim_disk import CHANGING_CALLS, Choose, Fault, SimDisk, keep_all, lose_all
+from oncelog.testing.sim_image import Image, image_of
 
-K = TypeVar("K")
 T = TypeVar("T")
 
 START_NS = 1_700_000_000_000_000_000
@@ -147,34 +143,6 @@ class ObservedLoop(CommitLoop):
         super()._append(group, entry, buffers, size)
         if self.on_entry is not None:
             self.on_entry(entry)
-
-
-class Image(NamedTuple):
-    """Everything the log knows, encoded: the state over the index."""
-
-    entry_number: int
-    counters: tuple[int, int, int]
-    rows: dict[tuple[int, bytes], bytes]
-    ids: dict[bytes, bytes]
-    places: dict[tuple[int, int], bytes]
-    """Of batches that can still be read."""
-
-    def difference(self, other: "Image") -> str:
-        """What to look at first; empty if they are equal."""
-        if self.entry_number != other.entry_number or self.counters != other.counters:
-            return f"counters {self.entry_number, *self.counters} and {other.entry_number, *other.counters}"
-        return (
-            _first_difference("row", self.rows, other.rows)
-            or _first_difference("id", self.ids, other.ids)
-            or _first_difference("place", self.places, other.places)
-        )
-
-
-def _first_difference(kind: str, mine: dict[K, bytes], others: dict[K, bytes]) -> str:
-    if mine == others:
-        return ""
-    key = next(key for key in mine.keys() | others.keys() if mine.get(key) != others.get(key))
-    return f"{kind} {key!r}: {mine.get(key)!r} and {others.get(key)!r}"
 
 
 class PartitionContent(NamedTuple):
@@ -462,7 +430,7 @@ class SimEngine:
 
     def image(self) -> Image:
         """Everything the writer's private state and the index know together."""
-        return image_of(self)
+        return image_of(self.commits.state, self.index, self.store.places)
 
 
 @contextmanager
@@ -483,55 +451,3 @@ def _guarded(engine: SimEngine, step: Callable[[], T]) -> T:
     except StorageError as error:
         engine.failed = error
         raise
-
-
-def image_of(engine: SimEngine) -> Image:
-    state, index = engine.commits.state, engine.index
-    rows = {(table, key): row for table, key, row in index.all_rows()}
-    for table in Table:
-        for key, row in state.tables[table].items():
-            data = index_key(table, key)
-            assert data is not None
-            if row is None:
-                rows.pop((table, data), None)
-            else:
-                rows[table, data] = encode_row(row)
-    ids = dict(index.all_ids())
-    ids.update(state.ids_sealing)
-    ids.update(state.ids)
-    counters = (state.time_ns, state.next_id, state.next_producer_id)
-    return Image(state.entry_number, counters, rows, ids, _readable_places(rows, index, engine.store.places))
-
-
-def _readable_places(
-    rows: dict[tuple[int, bytes], bytes], index: MemoryIndex, places: Places
-) -> dict[tuple[int, int], bytes]:
-    """Places of batches at or above their stream's floor, and of stages. What was cut may linger in memory, so only
-    what can be reached is compared."""
-    found: dict[int, dict[int, bytes]] = {}
-    for extent, row in index.all_places():
-        found.setdefault(extent, {})[Place.unpack(row).first] = row
-    for extent, packed in places._extents.items():
-        for row in split_rows(packed):
-            found.setdefault(extent, {})[Place.unpack(row).first] = row
-    floors: dict[int, int] = {}
-    for (table, key), data in rows.items():
-        if table == Table.STREAM:
-            stream = decode_row(Table.STREAM, data)
-            assert isinstance(stream, Stream)
-            if not stream.deleted_ns:
-                floors[stream.stream_id] = stream.floor
-        elif table == Table.STAGE:
-            floors[int.from_bytes(key, "big")] = 0
-    reachable: dict[tuple[int, int], bytes] = {}
-    extents = list(floors)
-    while extents:
-        extent = extents.pop()
-        for first, row in found.get(extent, {}).items():
-            place = Place.unpack(row)
-            if place.next <= floors.get(extent, 0):
-                continue
-            reachable[extent, first] = row
-            if place.flags & LINK:
-                extents.append(place.at)
-    return reachable
