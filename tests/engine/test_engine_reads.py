@@ -97,7 +97,7 @@ def test_cut_never_tears_a_commit_over_two_topics(place: Path | None) -> None:
                 look()
 
             def look() -> None:
-                cut = engine.cut(["a", "b"])
+                cut = engine.lookups.cut(["a", "b"])
                 first, second = (found.stream.stable for found in cut.streams)
                 assert first == second
                 seen.add(first)
@@ -108,7 +108,7 @@ def test_cut_never_tears_a_commit_over_two_topics(place: Path | None) -> None:
                 if number % 20 == 0:
                     await asyncio.sleep(0)
             await until(lambda: finished == 400)
-            assert [found.topic for found in engine.cut().streams] == ["a", "b"]
+            assert [found.topic for found in engine.lookups.cut().streams] == ["a", "b"]
 
     asyncio.run(scenario())
     assert max(seen) == 400

@@ -50,7 +50,7 @@ async def stood(engine: Engine, entry: int | None = None, time_ns: int = 0) -> E
 
 
 def seen(engine: Engine) -> Ends:
-    return {each.topic: each.stream.stable for each in engine.cut(TOPICS).streams}
+    return {each.topic: each.stream.stable for each in engine.lookups.cut(TOPICS).streams}
 
 
 async def write_something(engine: Engine, rng: random.Random) -> None:

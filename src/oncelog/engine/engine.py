@@ -9,28 +9,23 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from copy import copy
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from oncelog import limits
 from oncelog.core.command import Command, Publish
-from oncelog.core.memory import living
 from oncelog.core.outcome import Damaged, Outcome, Refusal, Stopping, TooLarge, TopicMissing
-from oncelog.core.producer import Producer
-from oncelog.core.rows import Cursor, Stage, Stream, Table, Topic
 from oncelog.engine.clock import SteadyClock
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
-from oncelog.engine.cut import Cut, take_cut
 from oncelog.engine.follow import Follow, Waiter, Wake
 from oncelog.engine.generations import Generations
 from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
-from oncelog.engine.listing import ListedCursor, Page, list_cursors, list_producers, list_topics
+from oncelog.engine.lookups import Lookups
 from oncelog.engine.provenance import WrittenBy, written_by
 from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
 from oncelog.engine.seek import Stood, at_entry, at_time
@@ -67,7 +62,7 @@ class ReadResult(NamedTuple):
 
 
 class Engine:
-    """Everything that a face needs: submit, read, wait, cut."""
+    """Everything that a face needs: submit, read, wait; what can be looked up is in `lookups`."""
 
     def __init__(
         self,
@@ -94,6 +89,7 @@ class Engine:
         self.view = store.view
         self.commits = CommitLoop(store.state, store.journal, store.index, store.places, store.view, clock)
         self.commits.on_applied = store.timers.applied
+        self.lookups = Lookups(self.commits, store.index, clock)
         self.generations = Generations(
             self.commits,
             store.journal,
@@ -150,7 +146,7 @@ class Engine:
 
         def read() -> None:
             try:
-                plans = plans_of(command, self._reader, self._stage_row)
+                plans = plans_of(command, self._reader, self.lookups.stage_row)
             except Corruption as error:
                 reply(_damaged(error))
                 return
@@ -334,61 +330,12 @@ class Engine:
 
         self._cold.submit(looked_up).add_done_callback(found)
 
-    # --- listings --------------------------------------------------------------------------------------------------
-
-    def list_topics(self, prefix: str, after: str, limit: int) -> Page[Topic]:
-        """Topics as readers see them, by name."""
-        return list_topics(self.view, self._index, prefix, after, limit)
-
-    def list_producers(
-        self, stream_id: int, prefix: str, after: str, limit: int, told: Callable[[Page[Producer]], None]
-    ) -> None:
-        """A stream's producers by scoped name, told once what is known of them is durable."""
-        state = self.commits.state
-        page = list_producers(state, self._index, stream_id, prefix, after, limit)
-        stream, now_ns = self._stream_row(stream_id), self._clock()
-        rows = [(key, copy(row)) for key, row in page.rows if living(state, stream, row, now_ns) is not None]
-        copied = Page(rows, page.next)
-        self.commits.gate(lambda: told(copied))
-
-    def list_cursors(
-        self, prefix: str, after: tuple[str, int] | None, limit: int, told: Callable[[list[ListedCursor], Any], None]
-    ) -> None:
-        """Cursors by name and stream, told once they are durable. Those of deleted topics are left out."""
-        page = list_cursors(self.commits.state, self._index, prefix, after, limit)
-        listed = []
-        for (name, stream_id), row in page.rows:
-            stream = self._stream_row(stream_id)
-            if stream is not None and not stream.deleted_ns:
-                cursor = Cursor(row.frontier, list(row.confirmed), row.metadata, row.pinned, row.used_ns)
-                listed.append(ListedCursor(name, stream.topic, stream.partition, cursor))
-        self.commits.gate(lambda: told(listed, page.next))
-
-    def name_of(self, stream_id: int) -> tuple[str, int]:
-        """Topic and partition of a stream that exists or existed: what an outcome names it by."""
-        stream = self._stream_row(stream_id)
-        return ("", 0) if stream is None else (stream.topic, stream.partition)
-
-    def _stream_row(self, stream_id: int) -> Stream | None:
-        row = self.commits.state.streams.get(stream_id) or self._index.get(Table.STREAM, stream_id)
-        assert row is None or isinstance(row, Stream)
-        return row
-
-    def _stage_row(self, stage_id: int) -> Stage | None:
-        row = self.commits.state.stages.get(stage_id) or self._index.get(Table.STAGE, stage_id)
-        assert row is None or isinstance(row, Stage)
-        return row
-
     def wait(self, topic: str, partition: int, offset: int, wake: Wake) -> Waiter | Refusal | None:
         """Call `wake` when there is something to read at or after `offset`; None if there is already."""
         row = self.view.topic(topic)
         if row is None or not 0 <= partition < len(row.stream_ids):
             return TopicMissing(topic, partition)
         return self.follow.wait(row.stream_ids[partition], offset, wake)
-
-    def cut(self, topics: list[str] | None = None) -> Cut:
-        """One entry number, and every stream's stable offset there."""
-        return take_cut(self.view, self._index, topics, self._clock())
 
     def stood(
         self,
@@ -399,7 +346,7 @@ class Engine:
         time_ns: int = 0,
     ) -> None:
         """Where streams stood at an entry, or else at a time. Looked up in slices: a log may have many streams."""
-        streams = self.cut(topics).streams
+        streams = self.lookups.cut(topics).streams
         if entry is None:
             wanted: Iterator[Stood | Refusal] = at_time(self._reader, streams, time_ns)
         else:

@@ -29,7 +29,7 @@ class HttpServer:
         self.settings = settings
         self.loop = loop
         self.counts = counts
-        self.router = Router(engine.name_of, x_producer_strict=settings.x_producer_strict)
+        self.router = Router(engine.lookups.name_of, x_producer_strict=settings.x_producer_strict)
         self.early = EarlyRequests(engine.submit, loop.call_later, loop.call_soon, settings.early_hold_ms)
         self.body_budget = BodyBudget(limits.HTTP_BODIES_BYTES_MAX)
         self.scratch = memoryview(bytearray(limits.HTTP_RECEIVE_BYTES))

@@ -72,7 +72,7 @@ class Asks:
         )
 
     def _cut(self, action: actions.Cut) -> bytes:
-        cut = self._engine.cut(action.topics)
+        cut = self._engine.lookups.cut(action.topics)
         streams = [
             {
                 "topic": found.topic,
@@ -108,7 +108,7 @@ class Asks:
         self._engine.stood(action.topics, told, entry=action.entry, time_ns=time_ns)
 
     def _streams(self, action: actions.ListStreams) -> bytes:
-        page = self._engine.list_topics(action.prefix, action.after, action.limit)
+        page = self._engine.lookups.topics(action.prefix, action.after, action.limit)
         rows: list[dict[str, object]] = []
         next_ = page.next
         last = ""
@@ -145,14 +145,14 @@ class Asks:
             answer(admin.listed("producers", rows, page.next and page.next[1]))
 
         stream_id = topic.stream_ids[action.partition]
-        self._engine.list_producers(stream_id, action.prefix, action.after, action.limit, told)
+        self._engine.lookups.producers(stream_id, action.prefix, action.after, action.limit, told)
 
     def _cursors(self, action: actions.ListCursors, answer: Answer) -> None:
         def told(listed: list[ListedCursor], next_: tuple[str, int] | None) -> None:
             rows = [admin.cursor_row(*found) for found in listed]
             answer(admin.listed("cursors", rows, None if next_ is None else f"{next_[0]}/{next_[1]}"))
 
-        self._engine.list_cursors(action.prefix, action.after, action.limit, told)
+        self._engine.lookups.cursors(action.prefix, action.after, action.limit, told)
 
     def _publish(self, action: actions.PublishNamed, answer: Answer) -> None:
         def told(outcome: Outcome) -> None:
@@ -172,7 +172,7 @@ class Asks:
 
             def told(producer: WrittenBy | None) -> None:
                 # Ids of a zone may lie in another topic than the one asked.
-                answer(admin.receipt_answer(*engine.name_of(outcome.stream_id), outcome, producer))
+                answer(admin.receipt_answer(*engine.lookups.name_of(outcome.stream_id), outcome, producer))
 
             if outcome.gone:
                 told(None)

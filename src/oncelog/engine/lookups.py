@@ -1,0 +1,75 @@
+"""What can be looked up without a decision: names, listings, a cut.
+
+Readers' rows come from the read view and are durable. The writer's own rows may be ahead of the disk, so what is told
+from them goes through the gate, like every other answer.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+from oncelog.core.memory import living
+from oncelog.core.producer import Producer
+from oncelog.core.rows import Cursor, Stage, Stream, Table, Topic
+from oncelog.engine.commit_loop import CommitLoop
+from oncelog.engine.cut import Cut, take_cut
+from oncelog.engine.listing import ListedCursor, Page, list_cursors, list_producers, list_topics
+from oncelog.storage.index.interface import Index
+
+
+class Lookups:
+    """Of one engine, on its loop's thread."""
+
+    def __init__(self, commits: CommitLoop, index: Index, clock: Callable[[], int]) -> None:
+        self._commits = commits
+        self._state = commits.state
+        self._index = index
+        self._clock = clock
+
+    def topics(self, prefix: str, after: str, limit: int) -> Page[Topic]:
+        """Topics as readers see them, by name."""
+        return list_topics(self._commits.view, self._index, prefix, after, limit)
+
+    def producers(
+        self, stream_id: int, prefix: str, after: str, limit: int, told: Callable[[Page[Producer]], None]
+    ) -> None:
+        """A stream's producers by scoped name, told once what is known of them is durable."""
+        page = list_producers(self._state, self._index, stream_id, prefix, after, limit)
+        stream, now_ns = self.stream_row(stream_id), self._clock()
+        rows = [(key, copy(row)) for key, row in page.rows if living(self._state, stream, row, now_ns) is not None]
+        copied = Page(rows, page.next)
+        self._commits.gate(lambda: told(copied))
+
+    def cursors(
+        self, prefix: str, after: tuple[str, int] | None, limit: int, told: Callable[[list[ListedCursor], Any], None]
+    ) -> None:
+        """Cursors by name and stream, told once they are durable. Those of deleted topics are left out."""
+        page = list_cursors(self._state, self._index, prefix, after, limit)
+        listed = []
+        for (name, stream_id), row in page.rows:
+            stream = self.stream_row(stream_id)
+            if stream is not None and not stream.deleted_ns:
+                cursor = Cursor(row.frontier, list(row.confirmed), row.metadata, row.pinned, row.used_ns)
+                listed.append(ListedCursor(name, stream.topic, stream.partition, cursor))
+        self._commits.gate(lambda: told(listed, page.next))
+
+    def cut(self, topics: list[str] | None = None) -> Cut:
+        """One entry number, and every stream's stable offset there."""
+        return take_cut(self._commits.view, self._index, topics, self._clock())
+
+    def name_of(self, stream_id: int) -> tuple[str, int]:
+        """Topic and partition of a stream that exists or existed: what an outcome names it by."""
+        stream = self.stream_row(stream_id)
+        return ("", 0) if stream is None else (stream.topic, stream.partition)
+
+    def stream_row(self, stream_id: int) -> Stream | None:
+        """The writer's own row."""
+        row = self._state.streams.get(stream_id) or self._index.get(Table.STREAM, stream_id)
+        assert row is None or isinstance(row, Stream)
+        return row
+
+    def stage_row(self, stage_id: int) -> Stage | None:
+        """The writer's own row."""
+        row = self._state.stages.get(stage_id) or self._index.get(Table.STAGE, stage_id)
+        assert row is None or isinstance(row, Stage)
+        return row
