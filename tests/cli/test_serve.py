@@ -80,11 +80,12 @@ def test_directory_in_use_is_refused(tmp_path: Path) -> None:
     assert str(tmp_path) in message
 
 
-def test_address_in_use_is_refused() -> None:
+def test_address_in_use_is_refused_and_leaves_nothing_on_disk(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, message = failed("--in-memory", "--http", address)
+        code, message = failed("--data", str(tmp_path / "log"), "--http", address)
     assert code == exits.REFUSED
+    assert not (tmp_path / "log").exists()
     assert f"cannot listen on {address}: another process does" in message
 
 

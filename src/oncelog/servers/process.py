@@ -1,8 +1,8 @@
 """A server process: open the log, listen, run until told to stop, stop in order.
 
-Start: engine (recovers), then the faces, then the ready line. Stop (SIGTERM, SIGINT): the faces take no more and answer
-what they accepted, then the engine writes, proves and closes. A second signal ends it at once: that is a crash, and
-crashes lose nothing that was confirmed.
+Start: a look whether the address is free, engine (recovers), then the faces, then the ready line. Stop (SIGTERM,
+SIGINT): the faces take no more and answer what they accepted, then the engine writes, proves and closes. A second
+signal ends it at once: that is a crash, and crashes lose nothing that was confirmed.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
         loop.add_signal_handler(number, _told_to_stop, loop, number, stop)
     loop.set_exception_handler(_bug)
     _allow_files(settings.http.connections_max + FILES_BESIDE_SOCKETS)
+    await _try_address(settings.http.listen, loop)
     engine = _opened(settings, loop)
     server = HttpServer(engine, settings.http, loop, Counts())
     try:
@@ -50,6 +51,13 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     await server.stop()
     await engine.close()
     return 0
+
+
+async def _try_address(address: Address, loop: asyncio.AbstractEventLoop) -> None:
+    """An address that is taken is told before there is a log: a new one is 256 MB on disk that nobody asked for."""
+    listener = await loop.create_server(asyncio.Protocol, address.host, address.port, start_serving=False)
+    listener.close()
+    await listener.wait_closed()
 
 
 def _opened(settings: ServerSettings, loop: asyncio.AbstractEventLoop) -> Engine:
