@@ -109,11 +109,11 @@ def test_line_that_is_too_long_is_refused_with_its_number(url: str, topic: str, 
 
 
 def test_missing_stream_and_partition_are_refused_with_a_hint(url: str, topic: str) -> None:
-    assert "--create" in refused("append", topic, "v", url=url)
+    assert f"there is no stream {topic!r} (--create" in refused("append", topic, "v", url=url)
     assert "--create" in refused("append", topic, url=url, given=b"a\n")
     assert "--create" in refused("append", topic, "--producer", "p", url=url, given=b"a\n")
     done("append", topic, "v", "--create", url=url)
-    assert "partition 1" in refused("append", topic, "v", "--partition", "1", url=url)
+    assert f"partition 1 of {topic!r}" in refused("append", topic, "v", "--partition", "1", url=url)
 
 
 def test_missing_file_is_a_usage_error(url: str, topic: str) -> None:
@@ -202,7 +202,9 @@ def test_offset_that_was_trimmed_is_refused_with_the_floor(url: str, topic: str)
 
 
 def test_missing_stream_cannot_be_read(url: str, topic: str) -> None:
-    assert topic in refused("read", topic, url=url)
+    assert f"there is no stream {topic!r}" in refused("read", topic, url=url)
+    done("append", topic, "v", "--create", url=url)
+    assert f"there is no partition 1 of {topic!r}" in refused("read", topic, "--partition", "1", url=url)
 
 
 # --- listings --------------------------------------------------------------------------------------------------

@@ -249,8 +249,10 @@ def test_a_stream_is_created_looked_at_closed_and_deleted() -> None:
 
 def test_looking_at_a_missing_stream_says_so() -> None:
     async def call(client: AsyncClient) -> object:
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound, match="there is no stream 'a'"):
             await client.stream("a").head()
+        with pytest.raises(NotFound, match="there is no partition 3 of 'a'"):
+            await client.stream("a").head(partition=3)
         return None
 
     calling(lambda request: answer(404), call)

@@ -106,7 +106,8 @@ def append_command(
                     else:
                         _append_lines(url, summary, source, key)
         except NotFound:
-            end(exits.REFUSED, f"there is no stream {topic!r}, partition {partition} (--create makes a new one)")
+            missing = f"partition {partition} of {topic!r}" if partition else f"stream {topic!r}"
+            end(exits.REFUSED, f"there is no {missing} (--create makes a new one)")
         except LineInvalid as invalid:
             end(exits.REFUSED, f"{invalid}; {_so_far(summary)}")
         except KeyboardInterrupt:

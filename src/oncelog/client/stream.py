@@ -115,7 +115,8 @@ class AsyncStream:
         answer, _ = await self.caller.answer("HEAD", self.path, {"partition": partition})
         if answer.status == 404:
             # The answer to HEAD has no body that would say so.
-            raise NotFound(404, "topic_missing", f"there is no partition {partition} of {self.topic!r}", {})
+            missing = f"partition {partition} of {self.topic!r}" if partition else f"stream {self.topic!r}"
+            raise NotFound(404, "topic_missing", f"there is no {missing}", {})
         if answer.status >= 400:
             raise refusal_of(answer)
         return StreamHead(

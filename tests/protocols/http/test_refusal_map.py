@@ -131,3 +131,10 @@ def test_answer_with_text_from_outside_stays_one_answer() -> None:
     assert status == 404
     assert "Evil" not in headers
     assert problem["topic"] == "a\r\nEvil: yes\r\n\r\n{}"
+
+
+@pytest.mark.parametrize(("partition", "says"), [(0, "there is no stream 'a'"), (3, "there is no partition 3 of 'a'")])
+def test_missing_first_partition_is_a_missing_stream(partition: int, says: str) -> None:
+    _, _, problem = split(problem_of(o.TopicMissing("a", partition)))
+    assert (problem["detail"], problem["partition"]) == (says, partition)
+    assert problem["hint"] == RULES[o.TopicMissing].hint

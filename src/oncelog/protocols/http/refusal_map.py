@@ -84,6 +84,9 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.ShardMismatch: Rule(409, "the streams lie in shards {first_shard} and {other_shard}"),
 }
 
+NO_TOPIC: Final = Rule(404, "there is no stream {topic!r}", RULES[o.TopicMissing].hint)
+"""Of a missing partition 0: every topic has one, so there is no topic."""
+
 BELOW: Final = Rule(400, "{what}: {received} is too small; the most is {limit}")
 """Of a bound that has two ends, the lower one."""
 
@@ -95,6 +98,8 @@ def problem_of(refusal: o.Refusal, headers: bytes = b"") -> bytes:
     rule = RULES[type(refusal)]
     if isinstance(refusal, o.TooLarge) and refusal.received <= refusal.limit:
         rule = BELOW
+    if isinstance(refusal, o.TopicMissing) and refusal.partition == 0:
+        rule = NO_TOPIC
     fields = {
         name: value.hex() if isinstance(value, bytes) else value
         for name in refusal.__struct_fields__
