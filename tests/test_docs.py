@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncelog import limits
+from oncelog.cli import exits
 from tools import limits_doc
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -121,3 +122,20 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# One two\n[a](#one-two) [b](page.md#one-two) [c](gone.md) [d](page.md#three)\n")
     assert broken_links(page) == ["gone.md", "page.md#three"]
+
+
+# --- exit codes ------------------------------------------------------------------------------------------------
+
+EXIT_CODES = re.compile(r"Exit codes: (?P<list>0 [^;(.]*)")
+
+
+def test_exit_codes_are_listed_alike_and_all() -> None:
+    lists = {
+        page.name: " ".join(match["list"].split())
+        for page in pages()
+        for match in EXIT_CODES.finditer(page.read_text())
+    }
+    assert {"README.md", "pipelines.md"} <= set(lists)
+    assert len(set(lists.values())) == 1, lists
+    listed = [int(entry.split()[0]) for entry in lists["README.md"].split(", ") if entry[0].isdigit()]
+    assert listed == sorted(code for name, code in vars(exits).items() if name.isupper())

@@ -13,7 +13,7 @@ from oncelog.cli.pipeline import show_audit
 from oncelog.client import Client, CommitAppend, CommitRecord
 from oncelog.pipelines.auditing import AuditResult
 from oncelog.pipelines.ledger import Ledger, lines_of, unsettled
-from tests.pipelines.topics import JSON, filled, name, numbers
+from tests.pipelines.topics import JSON, filled, name, numbers, raw
 from tests.spark.serving import Server
 
 
@@ -243,6 +243,22 @@ def test_records_that_came_after_the_landing_are_missing_in_the_table(
     topic, table = landed(spark, server, tmp_path / "table")
     filled(server.url, topic, numbers(40, 46))
     assert faults(table_audit(spark, server, topic, table)) == {"lost": 6}
+
+
+def test_rows_that_are_no_json_are_told_and_are_no_fault(
+    spark: Any, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, table, report = (
+        raw(server.url, name("bad"), [b'{"n": 1}', b"no JSON"]),
+        tmp_path / "table",
+        tmp_path / "page",
+    )
+    pipelines.land(spark, url=server.url, topic=topic, table=str(table), schema="n int")
+    result = pipelines.audit(url=server.url, topics=[topic], table=str(table), report=report, spark=spark)
+    assert (result.sound, result.topics[0].table_unparsed) == (True, 1)
+    show_audit(result)
+    assert f"{topic}: 1 row with a value that is not JSON of the table's schema" in capsys.readouterr().out
+    assert "1 of the values are not JSON of the table's schema" in report.read_text()
 
 
 def test_record_that_was_trimmed_is_neither_lost_nor_unexpected(spark: Any, server: Server, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.pipelines.topics import documents, each_once, name, numbers, raw, table_rows
+import pytest
+
+from tests.pipelines.topics import documents, each_once, filled, name, numbers, raw, table_rows
 from tests.spark.serving import Server
 
 PROGRAM = "from oncelog.cli.main import main; main()"
@@ -51,7 +53,10 @@ def test_file_goes_through_all_verbs(server: Server, tmp_path: Path) -> None:
     assert done.returncode == 4, done.stderr
     assert "lost 1, doubled 0" in done.stdout
     assert "Not sound: 1 lost" in report.read_text()
-    assert done.stderr == "", "Java and Spark are to be silent"
+    steps = ("planning", "reading the log", "comparing ", "writing the report")
+    noted = done.stderr.splitlines()
+    assert noted[0] == "starting Spark"
+    assert all(line.startswith(steps) for line in noted[1:]), f"Java and Spark are to be silent: {noted}"
 
 
 def test_server_that_is_not_there_is_told_before_spark_starts() -> None:
@@ -66,32 +71,71 @@ def test_missing_spark_is_told_with_what_to_install(server: Server) -> None:
     assert "pip install 'oncelog[spark]'" in done.stderr
 
 
-def test_refusal_is_one_line(server: Server, tmp_path: Path) -> None:
-    done = run("land", name("absent"), tmp_path / "table", "--url", server.url, "--master", "local[1]")
-    assert done.returncode == 1
-    assert "there is no topic" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["land", "absent", "table"], "there is no topic 'absent' at {url}"),
+        (["transform", "target", "--topic", "absent", "--partitions", 1], "there is no topic 'absent' at {url}"),
+        (
+            ["transform", "absent", "--topic", "there"],
+            "there is no topic 'absent': say with how many partitions it is to be made (--partitions N)",
+        ),
+        (["audit", "there", "--table", "{folder}"], "{folder} is no table that was landed"),
+    ],
+    ids=["land", "transform", "target", "audit"],
+)
+def test_wrong_name_is_one_line_and_starts_no_spark(
+    server: Server, tmp_path: Path, words: list[Any], says: str
+) -> None:
+    filled(server.url, "there", [])
+    if words[0] == "transform":
+        words = [*words, "--application", "a", "--checkpoint", tmp_path / "c", "--sql", "SELECT 1"]
+    done = run(*(str(word).format(folder=tmp_path) for word in words), "--url", server.url, "--master", "local[1]")
+    assert (done.returncode, done.stdout) == (1, "")
+    # A run that nobody watches notes the start of Spark.
+    assert done.stderr == f"oncelog: {says.format(url=server.url, folder=tmp_path)}\n"
+
+
+def test_rows_that_are_no_json_are_told(server: Server, tmp_path: Path) -> None:
+    topic = raw(server.url, name("bad"), [b'{"n": 1}', b"no JSON"])
+    done = run("land", topic, tmp_path / "table", "--schema", "n int", "--url", server.url, "--master", "local[1]")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2 rows in, 2 out, 1 batch, ")
+    assert "1 row with a value that is not JSON of the table's schema: the bytes are in _unparsed" in done.stderr
 
 
 def test_function_that_cannot_be_loaded_is_told(server: Server, tmp_path: Path) -> None:
     words = ["--topic", "t", "--application", "a", "--checkpoint", tmp_path, "--url", server.url]
     (tmp_path / "broken.py").write_text("raise KeyError('no such thing')\n")
     (tmp_path / "leaves.py").write_text("raise SystemExit(0)\n")
-    broken = (f"{tmp_path}/broken.py:f", f"{tmp_path}/leaves.py:f")
+    (tmp_path / "own.py").write_text("class Own(Exception): ...\nraise Own('no such\\nthing')\n")
+    broken = (f"{tmp_path}/broken.py:f", f"{tmp_path}/leaves.py:f", f"{tmp_path}/own.py:f")
     for text in ("nothing", "absent.module:f", f"{tmp_path}/absent.py:f", "json:absent", *broken):
         done = run("transform", "target", *words, "--function", text)
         assert done.returncode == 2, done.stderr
         assert "--function" in done.stderr
         assert "Traceback" not in done.stderr
+    assert done.stderr == f"oncelog: --function: cannot load {tmp_path}/own.py: Own: no such thing\n"
+
+
+def test_function_that_fails_is_told_in_one_line(server: Server, tmp_path: Path) -> None:
+    topic = raw(server.url, name("in"), [b"{}"])
+    lines = ["class Own(Exception): ...", "def fails(topics):", "    raise Own('no such\\nthing')"]
+    (tmp_path / "job.py").write_text("\n".join(lines))
+    words = ["--topic", topic, "--application", "a", "--checkpoint", tmp_path / "c", "--url", server.url]
+    words += ["--partitions", 1, "--master", "local[1]"]
+    done = run("transform", name("out"), *words, "--function", f"{tmp_path}/job.py:fails")
+    assert done.returncode == 1
+    said = [line for line in done.stderr.splitlines() if line not in ("starting Spark", "planning")]
+    assert said == [f"oncelog: {tmp_path}/job.py:fails failed: Own: no such thing"]
 
 
 def test_function_of_a_file_may_use_what_looks_for_its_module(tmp_path: Path) -> None:
     lines = ["from __future__ import annotations", "import dataclasses", "@dataclasses.dataclass", "class Row:"]
     lines += ["    n: int", "def rows(topics):", "    return Row(len(topics))"]
     (tmp_path / "with_dataclass.py").write_text("\n".join(lines))
-    check = (
-        f"from oncelog.cli.pipeline import _function; print(_function({f'{tmp_path}/with_dataclass.py:rows'!r})({{}}))"
-    )
+    text = f"{tmp_path}/with_dataclass.py:rows"
+    check = f"from oncelog.cli.user_function import loaded; print(loaded({text!r})({{}}))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "Row(n=0)", done.stderr
 

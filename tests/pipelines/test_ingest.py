@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 from collections import Counter
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -154,6 +155,20 @@ def test_followed_folder_adds_files_that_come_later(spark: Any, server: Server, 
     fresh = ingesting(spark, server, topic, str(tmp_path / "in"), checkpoint=str(tmp_path / "fresh"))
     assert (fresh.records, fresh.duplicates) == (0, 42)
     assert Counter(values(server.url, topic)) == Counter([*lines, b"later 1", b"later 2"])
+
+
+@pytest.mark.parametrize("message_id", [None, "value"])
+def test_followed_folder_says_that_it_was_stopped(
+    spark: Any, server: Server, tmp_path: Path, message_id: str | None
+) -> None:
+    text_files(tmp_path / "in", 10)
+    stop = threading.Event()
+    stop.set()
+    options: dict[str, Any] = {"checkpoint": str(tmp_path / "checkpoint"), "message_id": message_id}
+    stopped = ingesting(spark, server, name("stopped"), str(tmp_path / "in"), trigger="1 hour", stop=stop, **options)
+    assert stopped.stopped
+    options["checkpoint"] = str(tmp_path / "fresh")
+    assert not ingesting(spark, server, name("whole"), str(tmp_path / "in"), **options).stopped
 
 
 def test_missing_topic_is_refused_unless_it_may_be_made(spark: Any, server: Server, tmp_path: Path) -> None:

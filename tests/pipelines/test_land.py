@@ -201,19 +201,24 @@ def test_records_that_do_not_fit_keep_their_bytes(spark: Any, server: Server, tm
     good, fits_not, unknown = b'{"n": 1, "id": "a"}', b'{"n": "text", "id": "b"}', b'{"n": 2, "id": "c", "more": [1]}'
     bad = [b"no JSON", b"", b"\xff\xfe\x00", b"17", b"[1, 2]", b'{"n": 3']
     topic = raw(server.url, name("bad"), [good, fits_not, unknown, *bad])
-    landing(spark, server, topic, tmp_path / "table", schema="id string, n int")
+    done = landing(spark, server, topic, tmp_path / "table", schema="id string, n int")
+    assert (done.output_rows, done.unparsed) == (9, 8)
     rows = sorted(table_rows(tmp_path / "table"), key=lambda row: row["_offset"])
     assert [row["_unparsed"] for row in rows] == [None, fits_not, unknown, *bad]
     assert [(row["id"], row["n"]) for row in rows[:3]] == [("a", 1), ("b", None), ("c", 2)]
     result = pipelines.audit(url=server.url, topics=[topic], table=str(tmp_path / "table"), spark=spark)
     assert result.sound, result.examples
+    assert result.topics[0].table_unparsed == 8
+    # A second run tells of its own rows alone.
+    raw(server.url, topic, [good, b"no JSON either", good])
+    assert landing(spark, server, topic, tmp_path / "table").unparsed == 1
 
 
 def test_schema_is_inferred_once_and_kept_in_the_table(spark: Any, server: Server, tmp_path: Path) -> None:
     topic, table = filled(server.url, name("inferred"), numbers(0, 20)), tmp_path / "table"
-    landing(spark, server, topic, table)
+    assert landing(spark, server, topic, table).unparsed == 0
     filled(server.url, topic, [{"id": "x", "n": 20, "kind": "k", "late": True}])
-    landing(spark, server, topic, table)
+    assert landing(spark, server, topic, table).unparsed == 1
     rows = table_rows(table)
     assert each_once(rows, 21)
     assert [row["_unparsed"] is not None for row in sorted(rows, key=lambda row: row["n"])] == [False] * 20 + [True]
@@ -327,6 +332,15 @@ def test_statistics_count_the_nulls_of_a_column_without_values(tmp_path: Path) -
     statistics = lake_files._statistics(metadata[0], 2)
     assert statistics["nullCount"] == {"n": 1, "absent": 2}
     assert (statistics["minValues"], statistics["maxValues"]) == ({"n": 1}, {"n": 1})
+
+
+def test_statistics_count_the_nulls_of_a_column_without_bounds(tmp_path: Path) -> None:
+    metadata: list[Any] = []
+    schema = pa.schema([("bytes", pa.binary())])
+    with pq.ParquetWriter(tmp_path / "file", schema, metadata_collector=metadata) as writer:
+        writer.write_table(pa.table({"bytes": [b"\xff", None, None]}, schema=schema))
+    statistics = lake_files._statistics(metadata[0], 3)
+    assert (statistics["nullCount"], statistics["minValues"], statistics["maxValues"]) == ({"bytes": 2}, {}, {})
 
 
 def test_new_folders_are_on_disk_up_to_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ def test_record_that_is_not_json_is_seen_by_the_query(spark: Any, server: Server
         ({"sql": "SELECT nothing FROM nowhere"}, "Spark does not take the query"),
         ({"sql": "SELECT 1", "schemas": {"other": "n int"}}, "not among the topics"),
         ({"sql": "SELECT 1", "partitions": 0}, "there is no topic"),
+        ({"function": lambda topics: None}, "to return a DataFrame, and returned NoneType"),
         ({"sql": "SELECT 1", "event_time": "absent", "watermark": "1 minute"}, "no topic has the event time"),
     ],
 )

@@ -1,26 +1,22 @@
 """`oncelog pipeline ingest | transform | land | audit`: the pipelines of `oncelog.pipelines` from the command line."""
 
-import asyncio
-import contextlib
-import importlib
-import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from oncelog.cli import exits
-from oncelog.cli.remote import URL, UrlOption, failures_told, probe
-from oncelog.cli.screen import Column, end, number, print_json, progress, results, table_of
+from oncelog.cli.pipeline_run import INTERRUPTED, running
+from oncelog.cli.remote import URL, UrlOption
+from oncelog.cli.screen import Column, counted, end, number, print_json, results, say, table_of
+from oncelog.cli.user_function import loaded
 
 if TYPE_CHECKING:
     from oncelog.pipelines.auditing import AuditResult, TopicAudit
-    from oncelog.pipelines.running import Progress
-
-INSTALL: Final = "pipelines run on Spark, which is not installed: pip install 'oncelog[spark]'"
+    from oncelog.pipelines.ingesting import Ingested
+    from oncelog.pipelines.running import PipelineResult
 
 app = typer.Typer(
     help="Bring data in, change it, land it in a lake table, prove it. Runs on Spark.", no_args_is_help=True
@@ -95,11 +91,10 @@ def ingest_command(
     Run it again after a crash, or when the files have grown: what is there is not added again. With --checkpoint the
     folder is followed.
     """
-    from_spark = _pipelines(url)
     options = _pairs(option, "--option")
-    with _told(url), _watched("ingesting") as tell, _session(master, conf) as spark:
-        done = from_spark.ingest(
-            spark,
+    with running(url, master, _pairs(conf, "--conf")) as run:
+        done = run.pipelines.ingest(
+            run.spark,
             url=url,
             topic=topic,
             source=source,
@@ -115,14 +110,20 @@ def ingest_command(
             partitions=partitions,
             content_type=content_type,
             trigger=trigger,
-            progress=tell,
+            progress=run.line.told("ingesting"),
         )
+    _show_ingested(done, json=json, endless=trigger != "available_now")
+
+
+def _show_ingested(done: "Ingested", *, json: bool, endless: bool) -> None:
     if json:
         print_json(done)
-        return
-    files = f" from {done.files:,} files" if done.files else ""
-    before = f", {done.duplicates:,} were there before" if done.duplicates else ""
-    typer.echo(f"{done.records:,} records{files} stored in {done.duration_s:.1f} s{before}")
+    else:
+        files = f" from {counted(done.files, 'file')}" if done.files else ""
+        before = f", {done.duplicates:,} were there before" if done.duplicates else ""
+        typer.echo(f"{counted(done.records, 'record')}{files} stored in {done.duration_s:.1f} s{before}")
+    if done.stopped and not endless:
+        end(exits.REFUSED, INTERRUPTED)
 
 
 # --- transform -------------------------------------------------------------------------------------------------
@@ -160,13 +161,12 @@ def transform_command(
     json: JsonOption = False,
 ) -> None:
     """Turn topics into another one, by SQL or a Python function, every row once."""
-    from_spark = _pipelines(url)
     if sql is not None and sql.startswith("@"):
         sql = _text_of(Path(sql[1:]))
-    called = _function(function) if function is not None else None
-    with _told(url), _watched("transforming") as tell, _session(master, conf) as spark:
-        done = from_spark.transform(
-            spark,
+    called = loaded(function) if function is not None else None
+    with running(url, master, _pairs(conf, "--conf")) as run:
+        done = run.pipelines.transform(
+            run.spark,
             url=url,
             topics=topic,
             target=target,
@@ -181,7 +181,7 @@ def transform_command(
             max_offsets_per_trigger=max_offsets,
             trigger=trigger,
             partitions=partitions,
-            progress=tell,
+            progress=run.line.told("transforming"),
         )
     _show(done, json=json, endless=trigger != "available_now")
 
@@ -217,10 +217,9 @@ def land_command(
 
     It goes on where the table ends, whatever became of the checkpoint. No jars are needed.
     """
-    from_spark = _pipelines(url)
-    with _told(url), _watched("landing") as tell, _session(master, conf) as spark:
-        done = from_spark.land(
-            spark,
+    with running(url, master, _pairs(conf, "--conf")) as run:
+        done = run.pipelines.land(
+            run.spark,
             url=url,
             topic=topic,
             table=table,
@@ -232,7 +231,7 @@ def land_command(
             starting=starting,
             max_offsets_per_trigger=max_offsets,
             trigger=trigger,
-            progress=tell,
+            progress=run.line.told("landing"),
         )
     _show(done, json=json, endless=trigger != "available_now")
 
@@ -266,9 +265,8 @@ def audit_command(
 
     Ends with 0 if nothing is lost, doubled, torn, out of order or conflicting, and with 4 otherwise.
     """
-    from_spark = _pipelines(url)
-    with _told(url), _steps() as tell, _session(master, conf) as spark:
-        done = from_spark.audit(
+    with running(url, master, _pairs(conf, "--conf")) as run:
+        done = run.pipelines.audit(
             url=url,
             topics=topic,
             table=_tables(table),
@@ -276,8 +274,8 @@ def audit_command(
             report=report,
             events=events,
             command=" ".join(["oncelog", *sys.argv[1:]]),
-            spark=spark,
-            progress=tell,
+            spark=run.spark,
+            progress=run.line.say,
             **({"identity": identity} if identity is not None else {}),
         )
     if json:
@@ -315,6 +313,9 @@ def show_audit(done: "AuditResult") -> None:
     if done.not_judged:
         named = ", ".join(done.not_judged)
         console.print(f"not judged, as no ledger and no table is about it: {named}", style="yellow", markup=False)
+    for topic in done.topics:
+        if topic.table_unparsed:
+            console.print(f"{topic.topic}: {_unparsed(topic.table_unparsed)}", style="yellow", markup=False)
     said = f"lost {done.lost:,}, doubled {done.doubled:,}, torn {done.torn:,}, out of order {done.out_of_order:,}, "
     said += f"conflicting {done.conflicting:,}, unexpected {done.unexpected:,} of {done.records:,} records"
     console.print(said, style="bold green" if done.sound else "bold red")
@@ -335,75 +336,23 @@ def _both(topic: "TopicAudit") -> dict[str, int]:
 # --- what the verbs share --------------------------------------------------------------------------------------
 
 
-def _pipelines(url: str) -> Any:
-    """The pipelines, if Spark is there and the server answers: both are told before anything is started."""
-    if importlib.util.find_spec("pyspark") is None:
-        end(exits.REFUSED, INSTALL)
-    with failures_told(url):
-        asyncio.run(probe(url))
-    return importlib.import_module("oncelog.pipelines")
-
-
-@contextlib.contextmanager
-def _session(master: str, conf: list[str] | None) -> Iterator[Any]:
-    from oncelog.pipelines.sessions import session
-    from oncelog.spark.java import JavaMissing
-
-    try:
-        # What goes wrong is told by the verb, in one line; Spark's own account would bury it.
-        spark = session(master, "oncelog-pipeline", log_level="OFF", **_pairs(conf, "--conf"))
-    except JavaMissing as missing:
-        end(exits.REFUSED, str(missing))
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-@contextlib.contextmanager
-def _told(url: str) -> Iterator[None]:
-    """One line and one exit code for what can go wrong."""
-    from oncelog.pipelines.running import PipelineFailed, PipelineRefused
-
-    with failures_told(url):
-        try:
-            yield
-        except (PipelineRefused, PipelineFailed) as error:
-            end(exits.REFUSED, str(error))
-
-
-@contextlib.contextmanager
-def _watched(doing: str) -> Iterator[Callable[["Progress"], None]]:
-    """A line on the screen that says how far a pipeline has come."""
-    with progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as line:
-        task = line.add_task("starting Spark", total=None)
-
-        def tell(now: "Progress") -> None:
-            lag = f", {now.lag:,} to go" if now.lag > 0 else ""
-            rows = f"{now.total_input_rows:,} rows in, {now.total_output_rows:,} out, {now.rows_per_s:,.0f} rows/s{lag}"
-            line.update(task, description=f"{doing}: batch {now.batch + 1:,}, {rows}")
-
-        yield tell
-
-
-@contextlib.contextmanager
-def _steps() -> Iterator[Callable[[str], None]]:
-    with progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as line:
-        task = line.add_task("starting Spark", total=None)
-        yield lambda step: line.update(task, description=step)
-
-
-def _show(done: Any, *, json: bool, endless: bool) -> None:
+def _show(done: "PipelineResult", *, json: bool, endless: bool) -> None:
     if json:
         print_json(done)
     else:
         left = f", {done.lag:,} offsets are left" if done.lag > 0 else ""
         typer.echo(
-            f"{done.input_rows:,} rows in, {done.output_rows:,} out, {done.batches:,} batches, "
-            f"{done.duration_s:.1f} s{left}"
+            f"{counted(done.input_rows, 'row')} in, {done.output_rows:,} out, "
+            f"{counted(done.batches, 'batch', 'batches')}, {done.duration_s:.1f} s{left}"
         )
+        if done.unparsed:
+            say(_unparsed(done.unparsed), "yellow")
     if done.stopped and not endless:
-        end(exits.REFUSED, "interrupted; what was done stays, and another run goes on behind it")
+        end(exits.REFUSED, INTERRUPTED)
+
+
+def _unparsed(rows: int) -> str:
+    return f"{counted(rows, 'row')} with a value that is not JSON of the table's schema: the bytes are in _unparsed"
 
 
 def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -429,37 +378,3 @@ def _text_of(path: Path) -> str:
         return path.read_text()
     except OSError as error:
         end(exits.USAGE, f"cannot read {path}: {error.strerror or error}")
-
-
-LOADING_RAISES = (
-    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, OSError, RuntimeError,
-    SyntaxError, SystemExit, TypeError, ValueError,
-)  # fmt: skip
-"""What a module of the user's may raise while it is loaded. Its own kinds of exceptions keep their traceback."""
-
-
-def _function(text: str) -> Callable[[dict[str, Any]], Any]:
-    """`package.module:name` or `path/to/file.py:name`."""
-    home, sign, name = text.rpartition(":")
-    if not sign or not home or not name:
-        raise typer.BadParameter(f"{text!r} is not MODULE:NAME or FILE.py:NAME", param_hint="--function")
-    try:
-        if home.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(home).stem, home)
-            assert spec is not None, "a name that ends in .py has a loader"
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            # Dataclasses and pickles look for their module there.
-            sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
-        else:
-            sys.path.insert(0, "")
-            module = importlib.import_module(home)
-    except LOADING_RAISES as error:
-        said = f"cannot load {home}: {type(error).__name__}: {error}"
-        raise typer.BadParameter(said, param_hint="--function") from error
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise typer.BadParameter(f"{home} has no function {name!r}", param_hint="--function")
-    called: Callable[[dict[str, Any]], Any] = found
-    return called

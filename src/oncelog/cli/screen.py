@@ -61,6 +61,11 @@ def print_json(value: object) -> None:
     typer.echo(msgspec.json.encode(value))
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number and what it counts: 1 file, 2 files."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 # --- listings --------------------------------------------------------------------------------------------------
 
 

@@ -13,11 +13,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from oncelog.client import Client
+from oncelog.client.models import StreamInfo
 from oncelog.pipelines import audit_queries as queries
+from oncelog.pipelines.json_values import UNPARSED
 from oncelog.pipelines.lake_files import local_path
 from oncelog.pipelines.landing import lake_of
 from oncelog.pipelines.report import Latency, ReportData, events_of, write_report
-from oncelog.pipelines.running import PipelineFailed, PipelineRefused, PipelineResult, reason_of
+from oncelog.pipelines.running import PipelineFailed, PipelineRefused, PipelineResult, Spark, reason_of, started
 
 FAULTS: Final = ("lost", "doubled", "torn", "out_of_order", "conflicting", "unexpected")
 """What an audit looks for, in the order it is told."""
@@ -75,6 +77,8 @@ class TopicAudit(msgspec.Struct):
     """Rows whose columns are not what the record says."""
     table_unexpected: int = 0
     """Rows of records that the log does not have."""
+    table_unparsed: int = 0
+    """Rows whose value is not JSON of the table's schema: no fault, as their bytes are there."""
 
     @property
     def sound(self) -> bool:
@@ -135,7 +139,7 @@ def audit(
     title: str = "oncelog audit",
     seed: str = "",
     command: str = "",
-    spark: Any = None,
+    spark: Spark | None = None,
     master: str = "local[*]",
     progress: Callable[[str], None] | None = None,
 ) -> AuditResult:
@@ -145,7 +149,8 @@ def audit(
     only compared with the table, and without one it is told as not judged. `identity` is an SQL expression over key,
     value and headers that gives a record's id, one for all or one per topic. `events` is a file of JSON lines
     `{"time_ms", "kind", "label"}`: kills and the like, marked in the report. `batches` are results of pipelines by name
-    (`PipelineResult`), drawn in the report. `seed` and `command` go into its foot. Without a session one is started and
+    (`PipelineResult`), drawn in the report. `seed` and `command` go into its foot. `spark` is a session, or a
+    function that starts one once topics, tables and ledgers are found to be there; without it one is started and
     stopped again. `progress` is told each step.
     """
     from oncelog.pipelines.sessions import session
@@ -158,12 +163,16 @@ def audit(
     missing = [str(path) for path in ledgers if not path.is_file()]
     if missing:
         raise PipelineRefused(f"there is no ledger {', '.join(missing)}")
+    tables = _tables(table, topics)
+    for path in tables.values():
+        lake_of(path)
+    streams = _streams(url, topics)
     made = spark is None
-    spark = session(master, "oncelog-audit") if made else spark
+    spark = session(master, "oncelog-audit") if made else started(spark)
     try:
-        job = _Audit(spark, url, list(topics), progress or _tell_nobody)
+        job = _Audit(spark, url, list(topics), streams, progress or _tell_nobody)
         job.log(identity if isinstance(identity, Mapping) else dict.fromkeys(topics, identity), ledgers)
-        for topic, path in _tables(table, topics).items():
+        for topic, path in tables.items():
             job.table(topic, path)
         result = job.result()
         if report is not None:
@@ -206,10 +215,22 @@ def _tables(table: str | Mapping[str, str] | None, topics: Sequence[str]) -> dic
     return found
 
 
+def _streams(url: str, topics: Sequence[str]) -> list[StreamInfo]:
+    """Where the topics stand, all at one instant: everything is looked at as of then, whoever goes on writing."""
+    with Client(url) as client:
+        streams = client.cut(*topics).streams
+    absent = sorted(set(topics) - {stream.topic for stream in streams})
+    if absent:
+        raise PipelineRefused(f"there is no topic {', '.join(absent)} at {url}")
+    return streams
+
+
 class _Audit:
     """One audit. What is asked for twice stays with Spark until it is over."""
 
-    def __init__(self, spark: Any, url: str, topics: list[str], step: Callable[[str], None]) -> None:
+    def __init__(
+        self, spark: Any, url: str, topics: list[str], streams: list[StreamInfo], step: Callable[[str], None]
+    ) -> None:
         self.step = step
         self._spark = spark
         self._url = url
@@ -217,12 +238,6 @@ class _Audit:
         self._torn = 0
         self._examples: list[str] = []
         self._identities: Any = None
-        with Client(url) as client:
-            streams = client.cut(*topics).streams
-        absent = sorted(set(topics) - {stream.topic for stream in streams})
-        if absent:
-            raise PipelineRefused(f"there is no topic {', '.join(absent)} at {url}")
-        # Everything is looked at as of one instant, whoever goes on writing.
         self._ends: dict[str, dict[int, int]] = {topic: {} for topic in topics}
         for stream in streams:
             self._ends[stream.topic][stream.partition] = stream.stable
@@ -286,6 +301,7 @@ class _Audit:
         found = self._found[topic]
         found.table_rows, found.table_lost, found.table_doubled = row.rows, row.lost, row.doubled
         found.table_conflicting, found.table_unexpected = row.conflicting, row.unexpected
+        found.table_unparsed = rows.where(rows["_topic"] == topic).where(rows[UNPARSED].isNotNull()).count()
         for field, (condition, says) in _SAID_OF_TABLE.items():
             if getattr(found, field):
                 self._tell(places.where(condition).select(F.lit(topic).alias("topic"), "id"), says)

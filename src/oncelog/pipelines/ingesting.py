@@ -22,7 +22,17 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from oncelog.client import Client, NotFound
 from oncelog.pipelines.file_rows import TOLD, Destination, store_rows
-from oncelog.pipelines.running import PipelineFailed, PipelineRefused, Progress, Watch, reason_of, triggered
+from oncelog.pipelines.running import (
+    PipelineFailed,
+    PipelineRefused,
+    Progress,
+    Spark,
+    Watch,
+    no_topic_to_write,
+    reason_of,
+    started,
+    triggered,
+)
 
 FILE_FORMATS: Final = ("text", "json", "csv", "parquet", "orc", "xml", "avro", "binaryfile")
 """Formats that are files: Spark tells for each row which one it is from."""
@@ -46,10 +56,12 @@ class Ingested(msgspec.Struct):
     files: int = 0
     """Files with rows that were read; 0 where the source is not files."""
     duration_s: float = 0.0
+    stopped: bool = False
+    """Somebody stopped it before it was at its end."""
 
 
 def ingest(
-    spark: Any,
+    spark: Spark,
     *,
     url: str,
     topic: str,
@@ -69,7 +81,8 @@ def ingest(
     progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Ingested:
-    """Brings `source` into a topic: a path, a folder, a pattern, or a DataFrame, batch or streaming.
+    """Brings `source` into a topic: a path, a folder, a pattern, or a DataFrame, batch or streaming. `spark` is a
+    session, or a function that starts one once the topic is found to be there.
 
     `key`, `value` and `message_id` are columns or SQL expressions; without `value` a record is the line of a text file,
     else the row as JSON. Doing it again adds nothing, also after a run that was killed: rows are known by their message
@@ -87,6 +100,7 @@ def ingest(
     streams = checkpoint is not None or (not isinstance(source, str) and source.isStreaming)
     if streams and checkpoint is None:
         raise PipelineRefused("a streaming source needs a checkpoint")
+    spark = started(spark)
     by_file = isinstance(source, str) and format.lower() in FILE_FORMATS and message_id is None
     job = _Job(url, topic, producer, count, content_type, version, checkpoint, trigger, progress, stop)
     try:
@@ -142,7 +156,8 @@ class _Job:
             total.files += stored.files
 
         writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", self._checkpoint)
-        watch.follow(triggered(writer.queryName(self._destination.producer), self._trigger).start(), self._stop)
+        query = triggered(writer.queryName(self._destination.producer), self._trigger).start()
+        total.stopped = watch.follow(query, self._stop).stopped
         return total
 
     def _stored(self, rows: Any) -> Ingested:
@@ -160,11 +175,12 @@ class _Job:
         by_id = "message_id" in rows.columns
         options = {"url": destination.url, "topic": destination.topic, "delivery": "direct" if by_id else "staged"}
         before = _size(destination)
+        stopped = False
         if streams:
             writer = rows.writeStream.format("oncelog").options(**options, checkpointLocation=self._checkpoint)
             query = triggered(writer.option("application", destination.producer), self._trigger).start()
             done = Watch("ingest", destination.producer, self._progress).follow(query, self._stop)
-            count = done.input_rows
+            count, stopped = done.input_rows, done.stopped
         else:
             seen = Observation("ingest")
             writer = rows.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("oncelog").options(**options)
@@ -174,7 +190,7 @@ class _Job:
                 writer.mode("append").save()
             count = int(seen.get["rows"])
         records = _size(destination) - before
-        return Ingested(records, max(0, count - records))
+        return Ingested(records, max(0, count - records), stopped=stopped)
 
 
 def _topic_partitions(url: str, topic: str, partitions: int, content_type: str) -> int:
@@ -183,7 +199,7 @@ def _topic_partitions(url: str, topic: str, partitions: int, content_type: str) 
             return client.topic(topic).partitions
         except NotFound:
             if not partitions:
-                raise PipelineRefused(f"there is no topic {topic!r}; `partitions` creates it") from None
+                raise PipelineRefused(no_topic_to_write(topic)) from None
         client.create_topic(topic, partitions=partitions, content_type=content_type)
         return partitions
 

@@ -17,13 +17,15 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from oncelog.pipelines.running import PipelineRefused
 
+UNPARSED: Final = "_unparsed"
+
 RECORD_COLUMNS: Final = {
     "_key": "binary",
     "_topic": "string",
     "_partition": "int",
     "_offset": "bigint",
     "_timestamp": "timestamp",
-    "_unparsed": "binary",
+    UNPARSED: "binary",
 }
 """What every row has beside its fields, as Spark spells the types."""
 
@@ -94,7 +96,7 @@ def parsed(records: Any, schema: Any) -> Any:
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_timestamp"),
-        unparsed.alias("_unparsed"),
+        unparsed.alias(UNPARSED),
     )
 
 

@@ -63,6 +63,10 @@ class DataFile(msgspec.Struct, frozen=True):
     """As Delta has them: numRecords, minValues, maxValues, nullCount."""
     partition_values: dict[str, str | None]
 
+    def filled(self, column: str) -> int:
+        """Rows in which a column is not null; all of them where the file does not say."""
+        return self.rows - int(self.stats["nullCount"].get(column, 0))
+
 
 def write_rows(rows: Any, table: str, partition_by: Sequence[str]) -> list[DataFile]:
     """Has the executors write the rows of a DataFrame; the files, none if there are no rows."""
@@ -233,7 +237,8 @@ def _statistics(metadata: Any, rows: int) -> dict[str, Any]:
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    unknown: set[str] = set()
+    uncounted: set[str] = set()
+    unbounded: set[str] = set()
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):
             column = metadata.row_group(group).column(number)
@@ -242,19 +247,20 @@ def _statistics(metadata: Any, rows: int) -> dict[str, Any]:
                 continue
             statistics = column.statistics
             if statistics is None or not statistics.has_null_count:
-                unknown.add(name)
+                uncounted.add(name)
                 continue
             nulls[name] = nulls.get(name, 0) + statistics.null_count
             if statistics.has_min_max and _bounded(statistics.min) and _bounded(statistics.max):
                 low[name] = min(low[name], statistics.min) if name in low else statistics.min
                 high[name] = max(high[name], statistics.max) if name in high else statistics.max
             elif statistics.null_count < column.num_values:  # which counts nulls as well
-                unknown.add(name)
+                unbounded.add(name)
+    unbounded |= uncounted
     return {
         "numRecords": rows,
-        "minValues": {name: _told(value, up=False) for name, value in low.items() if name not in unknown},
-        "maxValues": {name: _told(value, up=True) for name, value in high.items() if name not in unknown},
-        "nullCount": {name: count for name, count in nulls.items() if name not in unknown},
+        "minValues": {name: _told(value, up=False) for name, value in low.items() if name not in unbounded},
+        "maxValues": {name: _told(value, up=True) for name, value in high.items() if name not in unbounded},
+        "nullCount": {name: count for name, count in nulls.items() if name not in uncounted},
     }
 
 

@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
-from oncelog.pipelines.json_values import RECORD_COLUMNS, SAMPLE_RECORDS, ddl_of, inferred, parsed, schema_of
+from oncelog.pipelines.json_values import RECORD_COLUMNS, SAMPLE_RECORDS, UNPARSED, ddl_of, inferred, parsed, schema_of
 from oncelog.pipelines.lake import Ends, Held, LakeTable, LostRace
 from oncelog.pipelines.lake_files import PARTITION_TYPES, local_path, write_rows
 from oncelog.pipelines.landing_place import (
@@ -46,8 +46,10 @@ from oncelog.pipelines.running import (
     PipelineRefused,
     PipelineResult,
     Progress,
+    Spark,
     Watch,
     reason_of,
+    started,
     triggered,
 )
 from oncelog.spark.checkpoint import sources_at
@@ -67,7 +69,7 @@ def _failures_told() -> Iterator[None]:
 
 @_failures_told()
 def land(
-    spark: Any,
+    spark: Spark,
     *,
     url: str,
     topic: str,
@@ -83,7 +85,8 @@ def land(
     progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
 ) -> PipelineResult:
-    """Runs until the topic is in the table, or with a time as `trigger` until it is stopped.
+    """Runs until the topic is in the table, or with a time as `trigger` until it is stopped. `spark` is a session, or a
+    function that starts one once topic and table are found to be there.
 
     `table` is a folder, or for Delta any address that delta-rs knows. `schema` (DDL) is that of the JSON values;
     without one the table's is used, and for a new table it is inferred from the first records and kept in it. Rows have
@@ -98,6 +101,7 @@ def land(
     given_start(starting, topic)
     standing = standing_of(url, topic)
     lake = _lake(format, table)
+    spark = started(spark)
     fields = _table_fields(spark, url, topic, lake, schema, partition_by, standing, starting)
     if fields is None:
         return PipelineResult("land", application)
@@ -172,6 +176,7 @@ class _Landing:
         check_same_topic(held, standing_of(self._url, self._topic).created_ms, self._topic)
         self._commit(held, files, end, batch)
         self._watch.outputs[batch] = rows
+        self._watch.result.unparsed += sum(file.filled(UNPARSED) for file in files)
         self._watch.tell(batch, "committed", rows, rows, time.monotonic() - began_s)
 
     def _commit(self, held: Held, files: Any, end: Ends, batch: int) -> None:

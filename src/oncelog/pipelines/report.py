@@ -171,6 +171,9 @@ def _topics(topics: Sequence[Mapping[str, Any]]) -> str:
             for topic in landed
         ]
         note = "Every record against its row, column by column."
+        unparsed = sum(topic["table_unparsed"] for topic in landed)
+        if unparsed:
+            note += f" {unparsed:,} of the values are not JSON of the table's schema: their bytes are in _unparsed."
         parts.append(_section("The table, by the log", note, heads, landed, rows))
     return "\n".join(parts)
 

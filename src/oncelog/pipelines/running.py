@@ -5,6 +5,7 @@ show it.
 """
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -24,12 +25,30 @@ REASON_CHARACTERS_MAX: Final = 2_000
 """Of Spark's account of a failure: the cause is in the first lines, the rest is the stack of the virtual machine."""
 
 
+_OWN_EXCEPTION: Final = re.compile(r"^oncelog\.[\w.]+: ")
+
+
 class PipelineRefused(Exception):
     """The pipeline would lose or double data, or was asked for something that cannot be; nothing was done."""
 
 
 class PipelineFailed(Exception):
     """A query ended with a failure. Starting it again is safe: what was done is not done twice."""
+
+
+Spark = Any
+"""A session, or a function that starts one. The function is called when all was looked at that can be without it: a
+name that is wrong is told at once, and not after the seconds that Spark takes to start."""
+
+
+def started(spark: Spark) -> Any:
+    """The session."""
+    return spark() if callable(spark) else spark
+
+
+def no_topic_to_write(topic: str) -> str:
+    """What is said where a topic is to be written and is not there."""
+    return f"there is no topic {topic!r}: say with how many partitions it is to be made (--partitions N)"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -78,6 +97,8 @@ class PipelineResult(msgspec.Struct):
     duration_s: float = 0.0
     lag: int = 0
     """Offsets left at the end; 0 after a run to the end, -1 if nobody knows."""
+    unparsed: int = 0
+    """Landed rows whose value was not JSON of the table's schema: their bytes are in `_unparsed`."""
     stopped: bool = False
     """Somebody stopped it before it was at its end."""
     history: list[BatchDone] = []
@@ -205,7 +226,8 @@ def reason_of(error: BaseException) -> str:
     # The exception that a Python source or sink raised stands at the end of the worker's traceback.
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("oncelog.")]
-    chosen = " ".join(causes[-1:]) or " ".join(lines)
+    # What it is called in this package helps nobody.
+    chosen = _OWN_EXCEPTION.sub("", causes[-1]) if causes else " ".join(lines)
     return chosen[:REASON_CHARACTERS_MAX]
 
 

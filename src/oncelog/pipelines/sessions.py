@@ -6,6 +6,7 @@ On a cluster the settings of the cluster win: what is set here is what a single 
 import logging
 import os
 import tempfile
+from pathlib import Path
 from typing import Any, Final
 
 from oncelog.pipelines.running import PipelineRefused
@@ -31,6 +32,9 @@ _SETTINGS: Final = {
 
 _PYTHON_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """PySpark writes the text of a failed query there, as JSON, beside the exception that says the same."""
+
+_PY4J: Final = "py4j"
+"""The bridge to Java. It writes a traceback of a call that was interrupted, or of a batch that was cut off."""
 
 
 def session(master: str = "local[*]", app_name: str = "oncelog", *, log_level: str = "ERROR", **conf: str) -> Any:
@@ -62,9 +66,16 @@ def session(master: str = "local[*]", app_name: str = "oncelog", *, log_level: s
         for name in _PYTHON_LOGGERS:
             # Made by PySpark's own class: it hands them arguments that a plain logger does not take.
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+        logging.getLogger(_PY4J).setLevel(logging.CRITICAL + 1)
+        # An interrupted call is written to the root logger, where only its file tells whose it is.
+        logging.getLogger().addFilter(_not_of_py4j)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel(log_level)
     return made
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != _PY4J
 
 
 def _local_cores(master: str) -> int:

@@ -10,11 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from oncelog.client import Client, NotFound
 from oncelog.pipelines.json_values import parsed, schema_of
-from oncelog.pipelines.running import OUTPUT, PipelineRefused, PipelineResult, Progress, Watch, triggered
+from oncelog.pipelines.running import (
+    OUTPUT,
+    PipelineRefused,
+    PipelineResult,
+    Progress,
+    Spark,
+    Watch,
+    no_topic_to_write,
+    started,
+    triggered,
+)
 from oncelog.spark.encoding import SINK_COLUMNS
 
 Function = Callable[[dict[str, Any]], Any]
@@ -28,7 +39,7 @@ _FROM: Final = "oncelog.from"
 
 
 def transform(
-    spark: Any,
+    spark: Spark,
     *,
     url: str,
     topics: Sequence[str] | None = None,
@@ -51,6 +62,8 @@ def transform(
 ) -> PipelineResult:
     """Runs the query until the topics are read to their end, or with a time as `trigger` until it is stopped.
 
+    `spark` is a session, or a function that starts one once the topics are found to be there.
+
     `sql` sees every topic as a view (`view_name`), `function` gets the same DataFrames in a dict by topic. With a
     schema (DDL) for a topic they have the fields of its JSON values and `_key`, `_topic`, `_partition`, `_offset`,
     `_timestamp`, `_unparsed`; without one the columns of the connector. The result has `value`, and may have `key`,
@@ -66,7 +79,8 @@ def transform(
     schemas = schemas or {}
     topics = list(topics or schemas)
     _check(topics, target, application, sql, function, schemas, event_time, watermark)
-    _check_target(url, target, partitions)
+    _check_topics(url, topics, target, partitions)
+    spark = started(spark)
     start = f"group:{application}" if starting == "group" else starting
     options = {"startingOffsets": start}
     if max_offsets_per_trigger is not None:
@@ -129,7 +143,10 @@ def _is_plain(result: Any, name: str) -> bool:
 
 def _result(spark: Any, views: dict[str, Any], sql: str | None, function: Function | None) -> Any:
     if function is not None:
-        return function(views)
+        result = function(views)
+        if not isinstance(result, DataFrame):
+            raise PipelineRefused(f"the function is to return a DataFrame, and returned {type(result).__name__}")
+        return result
     assert sql is not None, "checked before"
     for topic, view in views.items():
         view.createOrReplaceTempView(view_name(topic))
@@ -177,12 +194,17 @@ def _check(
         raise PipelineRefused(f"two of the topics {list(topics)} have one name in SQL")
 
 
-def _check_target(url: str, target: str, partitions: int) -> None:
+def _check_topics(url: str, topics: Sequence[str], target: str, partitions: int) -> None:
     """Before a query starts, and not when its first batch is written minutes later."""
-    if partitions:
-        return
     with Client(url) as client:
+        for topic in topics:
+            try:
+                client.topic(topic)
+            except NotFound:
+                raise PipelineRefused(f"there is no topic {topic!r} at {url}") from None
+        if partitions:
+            return
         try:
             client.topic(target)
         except NotFound:
-            raise PipelineRefused(f"there is no topic {target!r}; `partitions` creates it") from None
+            raise PipelineRefused(no_topic_to_write(target)) from None
