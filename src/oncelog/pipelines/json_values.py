@@ -83,11 +83,14 @@ def parsed(records: Any, schema: Any) -> Any:
     text = F.col("value").cast("string")
     # Of a schema without fields the array would have no type.
     known = F.array(*(F.lit(name) for name in schema.names)).cast("array<string>")
-    rows = records.withColumn("_oncelog_row", F.from_json(text, with_corrupt, options))
+    # Columns of their own: what is asked for twice in one expression, Spark would read twice from the text.
+    read = {"_oncelog_row": F.from_json(text, with_corrupt, options), "_oncelog_keys": F.json_object_keys(text)}
+    rows = records.withColumns(read)
+    keys = F.col("_oncelog_keys")
     corrupt = F.col(f"_oncelog_row.{_CORRUPT}").isNotNull()
-    unknown = F.size(F.array_except(F.coalesce(F.json_object_keys(text), F.array().cast("array<string>")), known)) > 0
+    unknown = F.coalesce(F.size(F.array_except(keys, known)) > 0, F.lit(False))
     # A value such as 17 or "text" is JSON and no object: Spark gives a row of nulls and calls nothing corrupt.
-    no_object = F.col("value").isNotNull() & F.json_object_keys(text).isNull()
+    no_object = F.col("value").isNotNull() & keys.isNull()
     unparsed = F.when(corrupt | unknown | no_object, F.col("value"))
     return rows.select(
         *(F.col(f"_oncelog_row.{quoted(name)}").alias(name) for name in schema.names),
