@@ -167,6 +167,29 @@ def test_cursor_is_listed_as_it_is_told_alone(kept: Running) -> None:
     assert kept.ask("GET", "/v1/cursors/c%2F005/list/000").code == "not_found"
 
 
+def test_cursors_are_listed_as_they_are_told_alone_after_a_trim_and_holes(tmp_path: Path) -> None:
+    """A listing and a look at one cursor follow one rule, also when the holes on the way are in the index alone."""
+    stands = {"behind": 2, "hole": 5, "end": 6}
+
+    def check(server: Running) -> None:
+        (listed,) = pages(server, "cursors")
+        assert {row["name"]: row["frontier"] for row in listed} == stands
+        for row in listed:
+            assert row == server.ask("GET", f"/v1/cursors/{row['name']}/t").json
+
+    with running(tmp_path) as server:
+        server.ask("PUT", "/v1/stream/t", headers=TYPE)
+        for _ in range(6):
+            server.ask("POST", "/v1/stream/t", b"x")
+        for name, frontier in (("behind", 0), ("hole", 3), ("end", 6)):
+            server.ask("PUT", f"/v1/cursors/{name}/t", b'{"frontier": %d}' % frontier)
+        server.ask("POST", "/v1/topics/t/delete-records", b'{"ranges": [[3, 5]]}')
+        server.ask("POST", "/v1/topics/t/trim", b'{"floor": 2}')
+        check(server)
+    with running(tmp_path) as server:
+        check(server)
+
+
 @pytest.mark.parametrize("after", ["x", "c/x", "/1", "c/-1", "c/99999999999999999999999", "c/9223372036854775808"])
 def test_token_that_no_page_gave_is_400(kept: Running, after: str) -> None:
     answer = kept.ask("GET", f"/v1/cursors?after={quote(after, safe='')}")

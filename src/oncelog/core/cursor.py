@@ -22,7 +22,9 @@ Decision = tuple[Entry | None, Outcome]
 
 def ranges_refused(ranges: list[int], limit: int, stream_id: int) -> Refusal | None:
     """Flat half-open ranges must be well formed, sorted, disjoint and below `limit`."""
-    if not ranges or len(ranges) % 2:
+    if not ranges:
+        return ClaimInvalid("no range is named; name at least one pair of first and next offset")
+    if len(ranges) % 2:
         return ClaimInvalid("ranges are pairs of first and next offset")
     last = 0
     for at in range(0, len(ranges), 2):
@@ -81,6 +83,14 @@ def confirmed_after(state: State, stream: Stream, cursor: Cursor | None, ranges:
 
 def _confirmed(cursor: Cursor | None) -> list[int]:
     return cursor.confirmed if cursor is not None else []
+
+
+def as_told(state: State, stream: Stream, cursor: Cursor) -> Cursor:
+    """A cursor as every answer shows it: its frontier at the floor at least, past the holes that came to lie at it
+    since. The one rule for a cursor asked for alone and for a list of them. Raises ChunkMissing as `confirmed_after`.
+    """
+    frontier, above = confirmed_after(state, stream, cursor, [])
+    return Cursor(frontier, above, cursor.metadata, cursor.pinned, cursor.used_ns)
 
 
 def decide_confirm(state: State, command: ConfirmCursor, now_ns: int) -> Decision:

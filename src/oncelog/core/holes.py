@@ -57,7 +57,7 @@ def add(chunk: HoleChunk, first: int, next_: int, cause: int, producer_id: int) 
 
 
 class ChunkMissing(Exception):
-    """A walk needs a chunk that is not loaded. Caught by `core.needs`; anywhere else it is a bug."""
+    """A walk needs a chunk that is not loaded. Caught by `core.needs`, and by who lists cursors; else it is a bug."""
 
     def __init__(self, key: tuple[int, int]) -> None:
         self.key = key

@@ -180,7 +180,7 @@ def _cursor(wanted: Wanted, command: c.DeleteCursor | c.GetCursor) -> None:
         return
     cursor = wanted.state.cursors[(command.name, stream.stream_id)]
     if cursor is not None:
-        wanted.walk(lambda: cursor_rules.confirmed_after(wanted.state, stream, cursor, []))
+        wanted.walk(lambda: cursor_rules.as_told(wanted.state, stream, cursor))
 
 
 def _init_producer(wanted: Wanted, command: c.InitProducer) -> None:

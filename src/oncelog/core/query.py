@@ -7,7 +7,7 @@ import msgspec
 
 from oncelog.core import message_id
 from oncelog.core.command import GetApplication, GetCursor, GetProducer, GetReceipt, GetStream, GetTopic, GetTxn
-from oncelog.core.cursor import confirmed_after
+from oncelog.core.cursor import as_told
 from oncelog.core.memory import is_gone, known_id, known_producer
 from oncelog.core.outcome import (
     ApplicationFound,
@@ -21,7 +21,7 @@ from oncelog.core.outcome import (
     TxnFound,
 )
 from oncelog.core.producer import Producer
-from oncelog.core.rows import Cursor, Stream
+from oncelog.core.rows import Stream
 from oncelog.core.state import State, copied_txn
 from oncelog.core.stream import stands
 
@@ -79,15 +79,12 @@ def producer_found(producer: Producer) -> ProducerFound:
 
 
 def decide_cursor(state: State, command: GetCursor, _now_ns: int) -> Decision:
-    """The frontier, past the holes that came to lie at it since."""
+    """Where a consumer stands."""
     stream = state.stream(command.topic, command.partition)
     if stream is None:
         return None, TopicMissing(command.topic, command.partition)
     row = state.cursors[(command.name, stream.stream_id)]
-    if row is None:
-        return None, CursorDone(None)
-    frontier, above = confirmed_after(state, stream, row, [])
-    return None, CursorDone(Cursor(frontier, above, row.metadata, row.pinned, row.used_ns))
+    return None, CursorDone(None if row is None else as_told(state, stream, row))
 
 
 def decide_txn(state: State, command: GetTxn, _now_ns: int) -> Decision:

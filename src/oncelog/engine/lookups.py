@@ -8,6 +8,8 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any
 
+from oncelog.core.cursor import as_told
+from oncelog.core.holes import ChunkMissing
 from oncelog.core.memory import living
 from oncelog.core.producer import Producer
 from oncelog.core.rows import Cursor, Stage, Stream, Table, Topic
@@ -49,9 +51,16 @@ class Lookups:
         for (name, stream_id), row in page.rows:
             stream = self.stream_row(stream_id)
             if stream is not None and not stream.deleted_ns:
-                cursor = Cursor(row.frontier, list(row.confirmed), row.metadata, row.pinned, row.used_ns)
-                listed.append(ListedCursor(name, stream.topic, stream.partition, cursor))
+                listed.append(ListedCursor(name, stream.topic, stream.partition, self._as_told(stream, row)))
         self._commits.gate(lambda: told(listed, page.next))
+
+    def _as_told(self, stream: Stream, cursor: Cursor) -> Cursor:
+        """The cursor as a query for it alone tells it; chunks of holes on its way are loaded as for a command."""
+        while True:
+            try:
+                return as_told(self._state, stream, cursor)
+            except ChunkMissing as missing:
+                self._state.tables[Table.HOLES][missing.key] = self._index.get(Table.HOLES, missing.key)
 
     def cut(self, topics: list[str] | None = None) -> Cut:
         """One entry number, and every stream's stable offset there."""
