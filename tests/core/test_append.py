@@ -148,6 +148,8 @@ def test_gap_tolerant_sequence_takes_the_higher_and_repeats_the_lower(log: CoreH
     assert confirmed(log.append("t", claim=rising("http:p", 250))).first == 1
     assert confirmed(log.append("t", claim=rising("http:p", 250))).first == 1
     assert confirmed(log.append("t", claim=rising("http:p", 99))).first == -1
+    other = log.append("t", claim=requests("http:p", 251))
+    assert other == ClaimInvalid("an epoch has one mode: this one's is rising, the claim's is requests")
 
 
 def test_managed_producer_that_restarts_gets_the_next_epoch(log: CoreHarness) -> None:

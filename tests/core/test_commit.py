@@ -11,6 +11,7 @@ from oncelog.core.command import (
     Condition,
     CursorMove,
     DeleteRecords,
+    DeleteTopic,
     ExpectCursor,
     ExpectEpoch,
     ExpectId,
@@ -121,8 +122,8 @@ CASES: list[tuple[Condition, Condition, ConditionFailed]] = [
     (ExpectNew("never made"), ExpectNew("b"), ConditionFailed("stream_new", 1, "new", "written")),
     (ExpectCursor("c", "b", 0, 1), ExpectCursor("c", "b", 0, 0), ConditionFailed("cursor_equals", 1, "0", "1")),
     (ExpectCursor("no", "b", 0, 0), ExpectCursor("no", "b", 0, 1), ConditionFailed("cursor_equals", 1, "1", "0")),
-    (ExpectId("b", 0, b"m", True), ExpectId("b", 0, b"m", False), ConditionFailed("id", 1, "False", "True")),
-    (ExpectId("b", 0, b"n", False), ExpectId("b", 0, b"n", True), ConditionFailed("id", 1, "True", "False")),
+    (ExpectId("b", 0, b"m", True), ExpectId("b", 0, b"m", False), ConditionFailed("id", 1, "absent", "present")),
+    (ExpectId("b", 0, b"n", False), ExpectId("b", 0, b"n", True), ConditionFailed("id", 1, "present", "absent")),
     (ExpectEpoch("b", 0, "http:p", 4), ExpectEpoch("b", 0, "http:p", 3), ConditionFailed("epoch_equals", 1, "3", "4")),
     (
         ExpectEpoch("b", 0, "http:q", -1),
@@ -261,6 +262,33 @@ def test_known_commit_id_with_a_new_sequence_uses_the_sequence_up(log: CoreHarne
     assert log.run(Commit([put("a", b"2")], claim=claim(1))) == CommitConfirmed([2, 1, 2], False, 0, 1)
 
 
+def test_retry_by_commit_id_is_told_where_its_producer_stands(log: CoreHarness) -> None:
+    first = Commit([put("a", b"1")], commit_id="id", claim=claim(0))
+    log.run(first)
+    log.run(Commit([put("a", b"2")], claim=claim(1)))
+    assert log.run(first) == CommitConfirmed([2, 0, 1], True, 0, 1)
+    assert not log.wrote()
+    log.run(Commit([put("a", b"3")], claim=claim(0, epoch=1)))
+    assert log.run(first) == CommitConfirmed([2, 0, 1], True), "a fenced claim is told nothing, the commit is known"
+
+
+def test_claims_of_commits_outlive_the_topic_they_wrote_to_for_the_floor(log: CoreHarness) -> None:
+    command = Commit([put("a", b"1")], commit_id="id")
+    log.run(command)
+    log.run(Commit([put("a", b"2")], claim=claim(0, epoch=7)))
+    log.pass_ms(5 * limits.DEDUPE_FLOOR_MS_DEFAULT)
+    log.run(DeleteTopic("a"))
+    (stream_id, _) = log.create("a", 2)
+    log.pass_ms(limits.DEDUPE_FLOOR_MS_DEFAULT - 1)
+    assert refused(log, Commit([put("a", b"2")], claim=claim(0))) == Fenced(7, 0)
+    assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True)
+    log.pass_ms(1)
+    again = Commit([put("a", b"2")], claim=claim(0))
+    assert log.run(again) == CommitConfirmed([stream_id, 0, 1], False, 0, 0)
+    log.pass_ms(limits.DEDUPE_FLOOR_MS_DEFAULT - 1)
+    assert log.run(command) == CommitConfirmed([stream_id, 1, 2])
+
+
 def test_commit_producer_is_forgotten_a_floor_after_its_last_records_are_gone(log: CoreHarness) -> None:
     log.run(Commit([put("a", b"1"), put("b", b"2")], claim=claim(0, epoch=7)))
     log.pass_ms(5 * limits.DEDUPE_FLOOR_MS_DEFAULT)
@@ -285,7 +313,8 @@ def test_commit_whose_ids_are_all_known_is_a_duplicate_and_uses_its_claims_up(lo
     assert log.run(command) == CommitConfirmed([2, 0, 1, 5, 0, 1], True, 0, 0)
     assert isinstance(log.last_entry, Compound)
     assert [type(op) for op in log.last_entry.operations] == [Claimed, ClaimRemembered]
-    assert log.run(command) == CommitConfirmed([2, 0, 1, 5, 0, 1], True)
+    assert log.run(command) == CommitConfirmed([2, 0, 1, 5, 0, 1], True, 0, 0)
+    assert not log.wrote()
 
 
 def test_known_ids_of_gone_records_are_used_again(log: CoreHarness) -> None:

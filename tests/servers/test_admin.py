@@ -33,7 +33,8 @@ def test_topic_grows_and_never_shrinks(shared: Running, topic: str) -> None:
     path = f"/v1/topics/{topic}"
     shared.ask("PUT", path, b'{"partitions": 2}')
     assert shared.ask("PATCH", path, b'{"partitions": 4}').json == {"name": topic, "partitions": 4}
-    assert shared.ask("PATCH", path, b'{"partitions": 3}').status == 400
+    fewer = shared.ask("PATCH", path, b'{"partitions": 3}')
+    assert (fewer.status, fewer.json["least"], fewer.json["received"]) == (400, 4, 3)
     assert shared.ask("GET", f"/v1/stream/{topic}?partition=3").status == 200
     assert shared.ask("PATCH", "/v1/topics/nobody", b'{"partitions": 3}').status == 404
 
@@ -80,6 +81,10 @@ def test_trim_and_delete_records_say_where_the_stream_stands(shared: Running, to
     assert shared.ask("POST", f"/v1/topics/{topic}/trim", b'{"floor": 2}').json["floor"] == 2
     assert shared.ask("GET", path).body == b"cf"
     assert shared.ask("POST", f"/v1/topics/{topic}/trim", b'{"floor": 7}').code == "offset_ahead"
+    nothing = shared.ask("POST", f"/v1/topics/{topic}/delete-records", b'{"ranges": []}')
+    assert (nothing.status, nothing.code) == (400, "claim_invalid")
+    assert "no range is named" in nothing.json["detail"]
+    assert "expected" not in nothing.json
     for body in (
         b'{"ranges": [[4, 3]]}',
         b'{"ranges": [[3, 4], [2, 3]]}',

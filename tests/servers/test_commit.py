@@ -120,12 +120,14 @@ def test_retry_is_the_success_it_was_whatever_its_conditions_say_now(shared: Run
     one, two = topics
     body: dict[str, Any] = {
         "commit_id": f"id-{one}",
+        "producer": {"name": f"shop-{one}", "epoch": 2, "sequence": 0},
         "appends": [append(one, "x"), append(two, "y")],
         "conditions": [{"kind": "expected_tail", "topic": one, "tail": 1}],
     }
     first = commit(shared, **body).json
     shared.ask("POST", f"/v1/stream/{one}", b"more")
     again = commit(shared, **body).json
+    assert first["producer"] == {"epoch": 2, "sequence": 0}
     assert again == {**first, "duplicate": True}
     assert shared.ask("GET", f"/v1/stream/{two}").body == b"y"
 
@@ -193,7 +195,10 @@ def test_commit_to_an_unknown_or_closed_stream_is_refused_whole(shared: Running,
 
 def test_commit_of_nothing_is_400(shared: Running) -> None:
     assert commit(shared).status == 400
-    assert commit(shared, appends=[], cursors=[]).status == 400
+    empty = commit(shared, appends=[], cursors=[])
+    assert (empty.status, empty.code) == (400, "claim_invalid")
+    assert "nothing is named" in empty.json["detail"]
+    assert "expected" not in empty.json
 
 
 def test_commit_that_cannot_fit_one_entry_is_413(shared: Running, topics: tuple[str, str]) -> None:

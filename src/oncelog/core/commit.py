@@ -6,6 +6,8 @@ the rest would tear it. A duplicate by commit id or by message ids uses up the s
 no new commit id. A sequence that comes too early is told so before anything else: it is used up in its turn.
 """
 
+from typing import Final
+
 import msgspec
 from xxhash import xxh3_128
 
@@ -49,6 +51,8 @@ from oncelog.errors import BatchInvalid
 
 Decision = tuple[Entry | None, Outcome]
 
+_PRESENCE: Final = ("absent", "present")
+
 
 def append_digest(append: CommitAppend) -> bytes:
     """The digest of one batch's content: given by the face, else over its values."""
@@ -80,7 +84,7 @@ class _Known(msgspec.Struct, gc=False):
 def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     """All of it, or none of it."""
     if not command.appends and not command.cursors:
-        return None, ClaimInvalid("a commit appends or moves a cursor; use a query to only look")
+        return None, ClaimInvalid("nothing is named to be done: a commit appends records or moves a cursor")
     refusal = _appends_refused(command)
     if refusal is not None:
         return None, refusal
@@ -103,7 +107,10 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     if isinstance(known_commit, ClaimConflict):
         return None, known_commit
     if known_commit is not None:
-        return _again(state, command, known_commit, claimed, now_ns)
+        entry, told = _again(state, command, known_commit, claimed, now_ns)
+        if isinstance(again, CommitConfirmed):  # its sequence is known as well: the producer is told where it stands
+            told.epoch, told.sequence = again.epoch, again.sequence
+        return entry, told
     if isinstance(again, CommitConfirmed):
         return None, again
     streams, refusal = _streams(state, command)
@@ -157,7 +164,9 @@ def _known_commit(state: State, command: Commit, digest: bytes, now_ns: int) -> 
     return row
 
 
-def _again(state: State, command: Commit, row: Remembered, claimed: Claimed | None, now_ns: int) -> Decision:
+def _again(
+    state: State, command: Commit, row: Remembered, claimed: Claimed | None, now_ns: int
+) -> tuple[Entry | None, CommitConfirmed]:
     """A known commit id: the first outcome. Once its records are gone, its use keeps it in memory."""
     operations = _use_up(claimed, row.outcome)
     if row.floor_ms != FOREVER and removed_ns(state, row.outcome) != RETAINED:
@@ -175,7 +184,7 @@ def _use_up(claimed: Claimed | None, outcome: list[int]) -> list[Operation]:
 
 def _decision(
     operations: list[Operation], outcome: list[int], duplicate: bool, claimed: Claimed | None, now_ns: int
-) -> Decision:
+) -> tuple[Entry | None, CommitConfirmed]:
     epoch, sequence = (-1, -1) if claimed is None else (claimed.epoch, claimed.claim.last)
     entry = Compound(now_ns, operations) if operations else None
     return entry, CommitConfirmed(list(outcome), duplicate, epoch, sequence)
@@ -283,6 +292,8 @@ def _condition_fails(state: State, condition: Condition, number: int, now_ns: in
     stream = state.stream(condition.topic, condition.partition)
     if stream is None:
         return TopicMissing(condition.topic, condition.partition)
+    expected: int | str
+    actual: int | str
     match condition:
         case ExpectTail():
             expected, actual = condition.tail, stream.tail
@@ -291,7 +302,8 @@ def _condition_fails(state: State, condition: Condition, number: int, now_ns: in
             expected = actual if stored <= condition.frontier <= actual else condition.frontier
         case ExpectId():
             id_hash = message_id.id_hash(stream, condition.message_id)
-            expected, actual = condition.present, known_id(state, stream, id_hash, now_ns) is not None
+            is_known = known_id(state, stream, id_hash, now_ns) is not None
+            expected, actual = _PRESENCE[condition.present], _PRESENCE[is_known]
         case ExpectEpoch():
             producer = known_producer(state, stream, condition.producer, now_ns)
             expected, actual = condition.epoch, producer.epoch if producer is not None else -1

@@ -83,11 +83,13 @@ def config_refused(config: TopicConfig) -> Refusal | None:
     if size > limits.TOPIC_CONFIG_BYTES_MAX:
         return TooLarge("bytes of a topic's settings", limits.TOPIC_CONFIG_BYTES_MAX, size)
     if not FOREVER <= config.dedupe_floor_ms <= limits.SEQUENCE_MAX:
-        return TooLarge("dedupe floor ms (-1 is for ever)", limits.SEQUENCE_MAX, config.dedupe_floor_ms)
+        return TooLarge("dedupe floor ms (-1 is for ever)", limits.SEQUENCE_MAX, config.dedupe_floor_ms, FOREVER)
     if not 0 <= config.duplicate_window_ms <= limits.SEQUENCE_MAX:
-        return TooLarge("duplicate window ms", limits.SEQUENCE_MAX, config.duplicate_window_ms)
-    if not limits.TXN_TIMEOUT_MS_MIN <= config.txn_timeout_ms_max <= limits.TXN_TIMEOUT_MS_MAX:
-        return TooLarge("txn timeout ms of a topic", limits.TXN_TIMEOUT_MS_MAX, config.txn_timeout_ms_max)
+        return TooLarge("duplicate window ms", limits.SEQUENCE_MAX, config.duplicate_window_ms, least=0)
+    timeout_ms = config.txn_timeout_ms_max
+    if not limits.TXN_TIMEOUT_MS_MIN <= timeout_ms <= limits.TXN_TIMEOUT_MS_MAX:
+        least = limits.TXN_TIMEOUT_MS_MIN
+        return TooLarge("txn timeout ms of a topic", limits.TXN_TIMEOUT_MS_MAX, timeout_ms, least)
     return None
 
 

@@ -170,6 +170,9 @@ class TopicExists(Refusal):
     """The name is taken by a topic with other settings."""
 
     code: ClassVar[str] = "topic_exists"
+    CLOSED: ClassVar[str] = "it is closed"
+    OPEN: ClassVar[str] = "it is not closed"
+    """Reasons that are no setting: faces say what to do about each."""
     topic: str
     reason: str
 
@@ -228,8 +231,9 @@ class ClaimInvalid(Refusal):
 
     code: ClassVar[str] = "claim_invalid"
     reason: str
-    expected: int = -1
-    received: int = -1
+    expected: int | None = None
+    received: int | None = None
+    """None in either: the reason is not about such a number."""
 
 
 class IdConflict(Refusal):
@@ -288,15 +292,19 @@ class ConditionFailed(Refusal):
     """Which condition, counted from 0."""
     expected: str
     actual: str
+    """Text in both, since conditions compare unlike things: offsets and epochs in digits; present or absent; new or
+    written."""
 
 
 class TooLarge(Refusal):
-    """Over a bound: which one, how much was asked, how much is allowed."""
+    """Out of bounds: which one, how much was asked, how much is allowed."""
 
     code: ClassVar[str] = "too_large"
     what: str
     limit: int
     received: int
+    least: int | None = None
+    """Of a bound that has two ends, the lower one: what was asked may be below it."""
 
 
 class BatchRefused(Refusal):

@@ -40,7 +40,8 @@ def refusal_of(verdict: RefusedVerdict) -> Refusal:
         case rules.EpochAhead():
             return ClaimInvalid("the epoch was never given out", verdict.current_epoch, verdict.claimed_epoch)
         case rules.ModeMismatch():
-            return ClaimInvalid("sequences of one epoch count one thing", verdict.mode, verdict.claimed_mode)
+            here, claimed = (rules.SequenceMode(mode).name.lower() for mode in (verdict.mode, verdict.claimed_mode))
+            return ClaimInvalid(f"an epoch has one mode: this one's is {here}, the claim's is {claimed}")
         case rules.Overlap():
             return ClaimInvalid("the range is partly written", verdict.last + 1, verdict.claimed_first)
         case rules.BadClaim():

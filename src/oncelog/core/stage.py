@@ -76,7 +76,7 @@ def decide_open_stage(state: State, command: OpenStage, now_ns: int) -> Decision
         return None, refusal
     ttl_ms = command.ttl_ms or limits.STAGE_TTL_MS_DEFAULT
     if not 0 < ttl_ms <= limits.STAGE_TTL_MS_MAX:
-        return None, TooLarge("stage ttl ms", limits.STAGE_TTL_MS_MAX, ttl_ms)
+        return None, TooLarge("stage ttl ms", limits.STAGE_TTL_MS_MAX, ttl_ms, least=0)
     fence = command.fence if command.application else 0
     operation = StageOpened(state.next_id, command.application, fence, ttl_ms, command.content_type)
     return Compound(now_ns, [operation]), StageDone(state.next_id, 0, now_ns + ttl_ms * 1_000_000)

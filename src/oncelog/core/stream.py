@@ -58,7 +58,7 @@ def stands(stream: Stream, *, changed: bool = False) -> StreamDone:
 def decide_create(state: State, command: CreateTopic, now_ns: int) -> Decision:
     """A new topic, or agreement with the one that is there: creating twice is a retry."""
     if not 1 <= command.partitions <= limits.PARTITIONS_MAX:
-        return None, TooLarge("partitions", limits.PARTITIONS_MAX, command.partitions)
+        return None, TooLarge("partitions", limits.PARTITIONS_MAX, command.partitions, least=1)
     if command.batch:
         refusal = append_refused(command.batch, command.count)
         refusal = refusal or batch_refused(command.config.content_type, command.batch)
@@ -90,7 +90,7 @@ def _agreed(state: State, topic: Topic, command: CreateTopic) -> Outcome:
     first = state.streams[topic.stream_ids[0]]
     assert first is not None, "a topic's streams are there"
     if first.closed != command.close:
-        return TopicExists(command.name, "it is closed" if first.closed else "it is not closed")
+        return TopicExists(command.name, TopicExists.CLOSED if first.closed else TopicExists.OPEN)
     return TopicDone(topic.topic_id, list(topic.stream_ids), False, first.tail, first.closed)
 
 
@@ -101,9 +101,8 @@ def decide_add_partitions(state: State, command: AddPartitions, now_ns: int) -> 
         return None, TopicMissing(command.name)
     have = len(topic.stream_ids)
     if not have <= command.partitions <= limits.PARTITIONS_MAX:
-        return None, TooLarge(
-            f"partitions (it has {have}; a topic only grows)", limits.PARTITIONS_MAX, command.partitions
-        )
+        what = f"partitions (it has {have}; a topic only grows)"
+        return None, TooLarge(what, limits.PARTITIONS_MAX, command.partitions, least=have)
     if command.partitions == have:
         return None, TopicDone(topic.topic_id, list(topic.stream_ids), changed=False)
     added = list(range(state.next_id, state.next_id + command.partitions - have))

@@ -73,7 +73,7 @@ class Model(StageModel):
         before = len(topic["streams"])
         if command.partitions < before:
             what = f"partitions (it has {before}; a topic only grows)"
-            return o.TooLarge(what, limits.PARTITIONS_MAX, command.partitions)
+            return o.TooLarge(what, limits.PARTITIONS_MAX, command.partitions, before)
         while len(topic["streams"]) < command.partitions:
             topic["streams"].append(self.new_stream(topic["config"]))
         return o.TopicDone(topic["id"], list(topic["streams"]), len(topic["streams"]) > before)
@@ -326,7 +326,10 @@ class Model(StageModel):
             if known["content"] != content:
                 return o.ClaimConflict(command.commit_id, list(known["outcome"]), b"", b"")
             self.use_commit(known)
-            return self.commit_again(command, verdict, known["outcome"], content)
+            again = self.commit_again(command, verdict, known["outcome"], content)
+            if verdict == "duplicate":
+                again.epoch, again.sequence = numbers["epoch"], numbers["last"]
+            return again
         if verdict == "duplicate":
             return o.CommitConfirmed(list(numbers["place"]), True, numbers["epoch"], numbers["last"])
         streams: list[Thing] = []
@@ -425,10 +428,13 @@ class Model(StageModel):
         stream = self.stream(condition.topic, condition.partition)
         if stream is None:
             return o.TopicMissing(condition.topic, condition.partition)
+        expected: int | str
+        actual: int | str
         if isinstance(condition, c.ExpectTail):
             expected, actual = condition.tail, len(stream["records"])
         elif isinstance(condition, c.ExpectId):
-            expected, actual = condition.present, self.known_id(stream, condition.message_id) is not None
+            known = self.known_id(stream, condition.message_id)
+            expected, actual = ("present" if there else "absent" for there in (condition.present, known is not None))
         elif isinstance(condition, c.ExpectEpoch):
             row = self.known_producer(stream["id"], condition.producer)
             expected, actual = condition.epoch, -1 if row is None else row["epoch"]

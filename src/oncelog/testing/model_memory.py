@@ -211,7 +211,9 @@ def judged(row: Thing | None, claim: ProducerClaim, digest: object) -> tuple[str
         return "refuse", o.EpochNotAtZero(0, claim.first)
     written = row["history"]
     if written and mode != row["mode"]:
-        return "refuse", o.ClaimInvalid("sequences of one epoch count one thing", row["mode"], mode)
+        words = ("records", "requests", "rising")
+        reason = f"an epoch has one mode: this one's is {words[row['mode']]}, the claim's is {words[mode]}"
+        return "refuse", o.ClaimInvalid(reason)
     last = written[-1]["last"] if written else -1
     for batch in written[-5:]:
         if (batch["first"], batch["last"]) == (claim.first, claim.last):

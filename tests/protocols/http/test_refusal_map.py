@@ -16,7 +16,9 @@ from oncelog.protocols.http.refusal_map import RULES, problem_of
 MEMBERS = {"type", "title", "status", "code", "detail", "hint", "retryable"}
 """What every problem has; the numbers of a refusal stand beside them."""
 
-SAMPLES: dict[object, object] = {int: 4711, str: "sample", bytes: b"\x00\xfe", bool: True, list[int]: [1, 2, 3]}
+SAMPLES: dict[object, object] = {
+    int: 4711, int | None: 7, str: "sample", bytes: b"\x00\xfe", bool: True, list[int]: [1, 2, 3],
+}  # fmt: skip
 
 INSIDE = {"stream_id", "first_known_stream_id", "outcome"}
 """Numbers that mean nothing to a client."""
@@ -33,7 +35,7 @@ def sample(kind: type[o.Refusal]) -> o.Refusal:
 
 
 def value_of(kind: type[o.Refusal], name: str) -> typing.Any:
-    """Another number for each field, rising, so that what is asked for is above a limit."""
+    """Another number for each field, rising, so that what is asked for is above a limit, and above a lower bound."""
     value = SAMPLES[typing.get_type_hints(kind)[name]]
     return value + kind.__struct_fields__.index(name) if type(value) is int else value
 
@@ -81,9 +83,11 @@ def test_refusal_is_told_with_its_numbers(kind: type[o.Refusal]) -> None:
 
 
 def test_number_below_its_range_is_a_mistake_and_not_too_large() -> None:
-    status, _, problem = split(problem_of(o.TooLarge("partitions", 10_000, -1)))
-    assert (status, problem["code"], problem["limit"], problem["received"]) == (400, "too_large", 10_000, -1)
-    assert "over" not in problem["detail"]
+    status, _, problem = split(problem_of(o.TooLarge("partitions", 10_000, 0, least=1)))
+    assert (status, problem["code"], problem["limit"], problem["received"]) == (400, "too_large", 10_000, 0)
+    assert problem["detail"] == "partitions: 0 is too small; the least is 1, the most 10000"
+    assert problem["least"] == 1
+    assert "least" not in split(problem_of(o.TooLarge("batch bytes", 10, 11)))[2]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -133,8 +137,34 @@ def test_answer_with_text_from_outside_stays_one_answer() -> None:
     assert problem["topic"] == "a\r\nEvil: yes\r\n\r\n{}"
 
 
-@pytest.mark.parametrize(("partition", "says"), [(0, "there is no stream 'a'"), (3, "there is no partition 3 of 'a'")])
-def test_missing_first_partition_is_a_missing_stream(partition: int, says: str) -> None:
+@pytest.mark.parametrize(
+    ("partition", "says", "hints"),
+    [(0, "there is no stream 'a'", "PUT"), (3, "there is no partition 3 of 'a'", "PATCH")],
+)
+def test_missing_first_partition_is_a_missing_stream(partition: int, says: str, hints: str) -> None:
     _, _, problem = split(problem_of(o.TopicMissing("a", partition)))
     assert (problem["detail"], problem["partition"]) == (says, partition)
-    assert problem["hint"] == RULES[o.TopicMissing].hint
+    assert [word for word in ("PUT", "PATCH") if word in problem["hint"]] == [hints]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "says", "not_this"),
+    [
+        (o.NotFound("producer"), "scope", ""),
+        (o.NotFound("message id"), "exact", "scope"),
+        (o.TopicExists("t", "it is closed"), "is closed", "settings"),
+        (o.TopicExists("t", "it is not closed"), "is open", "settings"),
+        (o.TopicExists("t", "it has 2 partitions"), "settings", "closed"),
+    ],
+)
+def test_hint_is_about_what_was_met(refusal: o.Refusal, says: str, not_this: str) -> None:
+    hint = split(problem_of(refusal))[2]["hint"]
+    assert says in hint
+    assert not not_this or not_this not in hint
+
+
+def test_reason_that_is_about_no_number_has_none() -> None:
+    problem = split(problem_of(o.ClaimInvalid("nothing is named")))[2]
+    assert set(problem) == MEMBERS | {"reason"}
+    assert problem["detail"] == "this cannot be accepted: nothing is named"
+    assert split(problem_of(o.ClaimInvalid("epoch out of range", received=-1)))[2]["received"] == -1

@@ -72,7 +72,11 @@ def test_names_in_paths_are_cut_while_they_are_encoded() -> None:
         ("PUT", "/v1/producers/a/b", "GET"),
         ("POST", "/v1/commit/producers/a", "GET"),
         ("POST", "/v1/cursors/a/b", "GET, PUT, DELETE"),
-        ("DELETE", "/v1/topics/a", "GET, PUT, PATCH, POST"),
+        ("DELETE", "/v1/topics/a", "GET, PUT, PATCH"),
+        ("DELETE", "/v1/topics/a/b", "GET, PUT, PATCH"),
+        ("DELETE", "/v1/topics/trim", "GET, PUT, PATCH"),
+        ("DELETE", "/v1/topics/a/trim", "GET, PUT, PATCH, POST"),
+        ("DELETE", "/v1/topics/a/delete-records", "GET, PUT, PATCH, POST"),
         ("DELETE", "/v1/applications/a", "GET, POST"),
         ("PATCH", "/v1/stream/a", "GET, HEAD, PUT, POST, DELETE, OPTIONS"),
         ("BREW", "/v1/stream/a", "GET, HEAD, PUT, POST, DELETE, OPTIONS"),
@@ -114,6 +118,27 @@ def test_question_that_cannot_be_read_is_400(target: str) -> None:
 )
 def test_post_that_cannot_be_read_is_400(target: str) -> None:
     assert status_of(routed(made("POST", target, BATCH))) == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{}", b"nothing is named to change: partitions, or some of content_type, dedupe_floor_ms, duplicate_wind"),
+        (b'{"partitions": 2, "dedupe_floor_ms": 1}', b"a PATCH names partitions, or other settings, not both"),
+    ],
+)
+def test_change_that_cannot_be_made_says_why(body: bytes, says: bytes) -> None:
+    answer = answer_of(routed(made("PATCH", "/v1/topics/a", body)))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"detail":"' + says in answer
+
+
+def test_close_that_is_not_true_says_so() -> None:
+    answer = answer_of(routed(made("POST", "/v1/stream/a", b"", stream_closed="yes")))
+    assert b'"code":"empty_body"' in answer
+    assert b"Stream-Closed must be true to close the stream, not 'yes'" in answer
+    silent = answer_of(routed(made("POST", "/v1/stream/a")))
+    assert b'"detail":"an append has a body"' in silent
 
 
 @pytest.mark.parametrize("target", ["/v1/stream/a", "/v1/commit", "/nothing"])

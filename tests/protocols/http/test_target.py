@@ -43,6 +43,20 @@ def test_bad_percent_encoding_is_refused(raw: bytes) -> None:
         decoded(raw)
 
 
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("/v1/stream/a%ff", "the path holds 'a%ff', which is not UTF-8 text"),
+        ("/v1/cursors/c%C3/t", "the path holds 'c%C3', which is not UTF-8 text"),
+        ("/v1/streams?prefix=%fe", "the query holds '%fe', which is not UTF-8 text"),
+    ],
+)
+def test_what_is_not_utf_8_is_named(target: str, says: str) -> None:
+    answer = answer_of(routed(made("GET", target)))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert f'"detail":"{says}"'.encode() in answer
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_any_text_survives_encoding(text: str) -> None:
     assert decoded(quote_from_bytes(text.encode(), safe="").encode()) == text

@@ -257,6 +257,9 @@ class _DeleteRecords(msgspec.Struct, forbid_unknown_fields=True):
     partition: int = 0
 
 
+_CHANGEABLE: Final = tuple(name for name in _TopicPatch.__struct_fields__ if name != "partitions")
+
+
 def topic_row(topic: Topic) -> dict[str, object]:
     """A topic in JSON."""
     config = topic.config
@@ -293,12 +296,10 @@ def put_topic(request: Request, name: str) -> Action:
 def patch_topic(request: Request, name: str) -> Action:
     """`PATCH /v1/topics/<topic>`: grow it, or replace settings. One or the other: each is a change of its own."""
     body: _TopicPatch = parsed(request.body, _TopicPatch)
-    settings = {
-        field: value
-        for field in ("content_type", "dedupe_floor_ms", "duplicate_window_ms")
-        if (value := getattr(body, field)) is not None
-    }
-    if (body.partitions is None) == (not settings):
+    settings = {field: value for field in _CHANGEABLE if (value := getattr(body, field)) is not None}
+    if body.partitions is None and not settings:
+        raise TargetInvalid(f"nothing is named to change: partitions, or some of {', '.join(_CHANGEABLE)}")
+    if body.partitions is not None and settings:
         raise TargetInvalid("a PATCH names partitions, or other settings, not both")
     command: c.Command
     if body.partitions is not None:

@@ -74,7 +74,10 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
     closes = b"stream-closed" in headers and is_closing(headers)
     if not body:
         if not closes:
-            return _bad("empty_body", "an append has a body", "to close the stream, send Stream-Closed: true")
+            asked = headers.get(b"stream-closed", b"")[:40].decode("latin-1")
+            detail = f"Stream-Closed must be true to close the stream, not {asked!r}; " if asked else ""
+            detail += "an append has a body"
+            return _bad("empty_body", detail, "to close the stream, send Stream-Closed: true")
         for name in _NEED_CONTENT:
             if name in headers:
                 raise HeaderInvalid(f"{name.decode()} belongs to an append; a close without content takes none")

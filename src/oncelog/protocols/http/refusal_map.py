@@ -23,7 +23,9 @@ class Rule(NamedTuple):
 RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.NameInvalid: Rule(400, "the name {name!r} cannot be used: {reason}"),
     o.TopicMissing: Rule(
-        404, "there is no partition {partition} of {topic!r}", "create it first: PUT the stream's URL"
+        404,
+        "there is no partition {partition} of {topic!r}",
+        "PATCH /v1/topics/<topic> with more partitions lets a topic grow; GET tells how many it has",
     ),
     o.TopicExists: Rule(409, "{topic!r} is there already, and {reason}", "GET /v1/topics/<topic> shows its settings"),
     o.ContentTypeMismatch: Rule(409, "the stream holds {expected}, not {received}", "send the stream's Content-Type"),
@@ -38,7 +40,7 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         "sequence {sequence} was used for other content",
         "a retry must send the same bytes; new content, a new number",
     ),
-    o.ClaimInvalid: Rule(400, "the claim cannot be accepted: {reason}"),
+    o.ClaimInvalid: Rule(400, "this cannot be accepted: {reason}"),
     o.IdConflict: Rule(
         409, "the message id was used for other content, stored at {offset}", "a new message needs a new id"
     ),
@@ -80,26 +82,49 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         409, "{application!r}: batch {received_batch} came, {expected_batch} is next: {reason}"
     ),
     o.TxnRefused: Rule(409, "the transaction cannot do this: {reason}"),
-    o.NotFound: Rule(404, "no such {what}", "names are exact; a producer is looked for in one scope (http, x, kafka)"),
+    o.NotFound: Rule(404, "no such {what}", "names are exact"),
     o.ShardMismatch: Rule(409, "the streams lie in shards {first_shard} and {other_shard}"),
 }
 
-NO_TOPIC: Final = Rule(404, "there is no stream {topic!r}", RULES[o.TopicMissing].hint)
+NO_TOPIC: Final = Rule(404, "there is no stream {topic!r}", "create it first: PUT the stream's URL")
 """Of a missing partition 0: every topic has one, so there is no topic."""
 
-BELOW: Final = Rule(400, "{what}: {received} is too small; the most is {limit}")
+NO_PRODUCER: Final = RULES[o.NotFound]._replace(
+    hint="names are exact, and a producer is looked for in one scope: http, x, kafka or commit"
+)
+
+BELOW: Final = Rule(400, "{what}: {received} is too small; the least is {least}, the most {limit}")
 """Of a bound that has two ends, the lower one."""
+
+IS_CLOSED: Final = RULES[o.TopicExists]._replace(
+    hint="the stream is closed and takes no more records; HEAD tells where it ends. For new ones use another name"
+)
+IS_OPEN: Final = RULES[o.TopicExists]._replace(
+    hint="the stream is open: a PUT without Stream-Closed agrees with it, a POST with Stream-Closed: true closes it"
+)
 
 _INSIDE: Final = frozenset(("stream_id", "first_known_stream_id", "outcome"))
 
 
+def _rule_of(refusal: o.Refusal) -> Rule:
+    """The rule of its kind, or of the case within it that asks for other words."""
+    match refusal:
+        case o.TooLarge(least=int(least), received=received) if received < least:
+            return BELOW
+        case o.TopicMissing(partition=0):
+            return NO_TOPIC
+        case o.TopicExists(reason=o.TopicExists.CLOSED):
+            return IS_CLOSED
+        case o.TopicExists(reason=o.TopicExists.OPEN):
+            return IS_OPEN
+        case o.NotFound(what="producer"):
+            return NO_PRODUCER
+    return RULES[type(refusal)]
+
+
 def problem_of(refusal: o.Refusal, headers: bytes = b"") -> bytes:
     """The answer to a refused command."""
-    rule = RULES[type(refusal)]
-    if isinstance(refusal, o.TooLarge) and refusal.received <= refusal.limit:
-        rule = BELOW
-    if isinstance(refusal, o.TopicMissing) and refusal.partition == 0:
-        rule = NO_TOPIC
+    rule = _rule_of(refusal)
     fields = {
         name: value.hex() if isinstance(value, bytes) else value
         for name in refusal.__struct_fields__

@@ -156,7 +156,9 @@ class Router:
             return admin.put_topic(request, name)
         if method == b"PATCH":
             return admin.patch_topic(request, name)
-        return _not_allowed("GET, PUT, PATCH, POST")
+        # Names may hold slashes, so a path that ends with a verb is also the path of a topic of that name.
+        takes_post = rest.endswith((b"/trim", b"/delete-records"))
+        return _not_allowed("GET, PUT, PATCH, POST" if takes_post else "GET, PUT, PATCH")
 
 
 def _topic_and_last(rest: bytes, what: str) -> tuple[str, str]:

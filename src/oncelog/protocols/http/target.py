@@ -6,20 +6,23 @@ from typing import Final
 from oncelog import limits
 
 _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})?")
+_SHOWN_MAX: Final = 80
 
 
 class TargetInvalid(Exception):
     """A path or a query that cannot be read."""
 
 
-def decoded(raw: bytes) -> str:
-    """Percent-decoded once, as UTF-8. Raises TargetInvalid."""
+def decoded(raw: bytes, where: str = "path") -> str:
+    """Percent-decoded once, as UTF-8. Raises TargetInvalid, which names the part of the target and what is there."""
+    sent = raw
     if b"%" in raw:
         raw = _ESCAPE.sub(_unescaped, raw)
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise TargetInvalid("not UTF-8") from None
+        shown = sent[:_SHOWN_MAX].decode("latin-1")
+        raise TargetInvalid(f"the {where} holds {shown!r}, which is not UTF-8 text") from None
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
@@ -48,7 +51,8 @@ class Query:
         if raw:
             for pair in raw.split(b"&"):
                 name, _, value = pair.partition(b"=")
-                self._values.setdefault(decoded(name), []).append(decoded(value.replace(b"+", b" ")))
+                text = decoded(value.replace(b"+", b" "), "query")
+                self._values.setdefault(decoded(name, "query"), []).append(text)
 
     def text(self, name: str) -> str | None:
         """A parameter that stands at most once; None if it is absent."""
