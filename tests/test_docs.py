@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncelog import limits
-from oncelog.cli import exits
+from oncelog.cli import exits, machine
 from tools import limits_doc
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -122,6 +122,16 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# One two\n[a](#one-two) [b](page.md#one-two) [c](gone.md) [d](page.md#three)\n")
     assert broken_links(page) == ["gone.md", "page.md#three"]
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------
+
+
+def test_readme_says_how_much_room_a_new_log_takes() -> None:
+    readme = (ROOT / "README.md").read_text()
+    taken = (1 + limits.SPARES_WANTED) * limits.SEGMENT_BYTES_DEFAULT // limits.MIB
+    assert f"a log takes {taken} MiB" in readme
+    assert f"wants room for {machine.FREE_BYTES_MIN // limits.MIB}." in readme
 
 
 # --- exit codes ------------------------------------------------------------------------------------------------

@@ -138,6 +138,8 @@ def test_commit_of_the_documentation_is_what_the_schema_says() -> None:
     assert bodies
     for body in bodies:
         assert flaws(body, {"$ref": "#/components/schemas/Commit"}, DESCRIPTION) == []
+    content = DESCRIPTION["paths"]["/v1/commit"]["post"]["requestBody"]["content"]["application/json"]
+    assert content["example"] in bodies
 
 
 def test_problem_of_the_documentation_is_what_the_schema_says() -> None:

@@ -76,19 +76,28 @@ _PAGE: Final = (
 _MOVE: Final = {"name": "billing", "topic": "orders", "frontier": 42}
 _COMMIT: Final = {
     "commit_id": "order-7",
-    "producer": {"name": "shop", "epoch": 1, "sequence": 12},
+    "producer": {"name": "shop", "epoch": 1, "sequence": 0},
     "appends": [
-        {"topic": "orders", "partition": 0, "message_id": "o7", "records": [{"json": {"order": 7}}, {"value": "text"}]},
-        {"topic": "stock", "records": [{"base64": "AAE=", "key": "k", "headers": {"h": "v"}, "timestamp_ms": 0}]},
+        {
+            "topic": "orders",
+            "partition": 0,
+            "message_id": "o7",
+            "records": [
+                {"json": {"order": 7}},
+                {"value": '"text"'},
+                {"base64": "WzBd", "key": "k", "headers": {"h": "v"}, "timestamp_ms": 0},
+            ],
+        },
+        {"topic": "stock", "records": [{"value": "-1"}]},
     ],
     "conditions": [
-        {"kind": "expected_tail", "topic": "orders", "tail": 41},
+        {"kind": "expected_tail", "topic": "orders", "tail": 1},
         {"kind": "stream_new", "topic": "x"},
-        {"kind": "cursor_equals", "name": "billing", "topic": "orders", "frontier": 40},
-        {"kind": "id", "topic": "orders", "message_id": "o6", "present": True},
-        {"kind": "epoch_equals", "topic": "orders", "producer": "http:shop", "epoch": 1},
+        {"kind": "cursor_equals", "name": "billing", "topic": "orders", "frontier": 0},
+        {"kind": "id", "topic": "orders", "message_id": "o7", "present": False},
+        {"kind": "epoch_equals", "topic": "orders", "producer": "http:shop", "epoch": -1},
     ],
-    "cursors": [{**_MOVE, "metadata": "", "pinned": False}],
+    "cursors": [{"name": "billing", "topic": "orders", "frontier": 4, "metadata": "", "pinned": False}],
 }
 _PUBLISH: Final = {
     "application": "nightly",
@@ -214,7 +223,7 @@ _PATHS: Final[dict[str, dict[str, Schema]]] = {
         ),
         "patch": _operation(
             "patchTopic",
-            "Let a topic grow, or change some of its settings: one or the other",
+            "Let a topic grow, or change some of its settings: one or the other. To JSON only while it is empty",
             _one("Done.", "TopicDone"),
             (400, 404, 409, *_WRITES),
             parameters=(_TOPIC,),

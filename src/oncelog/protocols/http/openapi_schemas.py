@@ -158,14 +158,17 @@ SCHEMAS: Final[dict[str, Schema]] = {
             description="One element per append; none if it is a duplicate so old that it is no longer known.",
         ),
         duplicate=flag("It had happened before; this is the first outcome again."),
-        producer=or_null(told(epoch=number(), sequence=number("The highest that was accepted."))),
+        producer={
+            **or_null(told(epoch=number(), sequence=number("The highest that was accepted."))),
+            "description": "Null without a producer, and in a duplicate whose producer's own claim is refused.",
+        },
     ),
     "Receipt": told(
         **PLACE,
         first=number(),
         next=number(),
         digest=text("Of the content, in hex."),
-        time_ms=number(),
+        time_ms=number("When the id was taken, with its record; once that is removed, when the id was last sent."),
         removed=flag("The record is gone; its id is still remembered."),
         producer=or_null(told(name=text("With its scope."), epoch=number(), sequence=number())),
     ),
@@ -203,7 +206,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "TopicDone": told(name=text(), partitions=number(low=1)),
     "Trim": taken("floor", floor=number(low=None), partition=PLACE["partition"], force=flag("Past pinned cursors.")),
     "DeleteRecords": taken(
-        "ranges", ranges=list_(list_(number(), minItems=2, maxItems=2)), partition=PLACE["partition"]
+        "ranges",
+        ranges=list_(
+            list_(number(), minItems=2, maxItems=2), minItems=1, description="[first, next), sorted and disjoint."
+        ),
+        partition=PLACE["partition"],
     ),
     "Application": told(
         fence=number("What the driver proves itself with."),
