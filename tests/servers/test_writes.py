@@ -178,10 +178,12 @@ def test_append_and_close_in_one(shared: Running, text: str) -> None:
     assert shared.ask("GET", text).body == b"last"
 
 
-@pytest.mark.parametrize("claim", [numbered(0), {"X-Producer-Id": "p", "X-Producer-Seq": 0}])
-def test_retried_close_says_that_it_is_one(shared: Running, text: str, claim: Headers) -> None:
-    assert "stream-duplicate" not in shared.ask("POST", text, headers=CLOSE | claim).headers
-    assert shared.ask("POST", text, headers=CLOSE | claim).headers["stream-duplicate"] == "true"
+@pytest.mark.parametrize(("claim", "status"), [(numbered(0), 204), ({"X-Producer-Id": "p", "X-Producer-Seq": 0}, 201)])
+def test_retried_close_says_that_it_is_one(shared: Running, text: str, claim: Headers, status: int) -> None:
+    answer = shared.ask("POST", text, headers=CLOSE | claim)
+    assert (answer.status, "stream-duplicate" in answer.headers) == (status, False)
+    retry = shared.ask("POST", text, headers=CLOSE | claim)
+    assert (retry.status, retry.headers["stream-duplicate"]) == (204, "true")
 
 
 @pytest.mark.parametrize("value", ["false", "1", "yes", ""])

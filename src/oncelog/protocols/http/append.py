@@ -255,7 +255,9 @@ class _CloseAnswer:
                 headers["X-Producer-Epoch"] = outcome.epoch
             else:
                 headers |= {"Producer-Epoch": outcome.epoch, "Producer-Seq": outcome.sequence}
-        return answers.empty(204, answers.lines(headers))
+        # In the X- dialect what is new is told by the status, as of an append.
+        status = 201 if self.dialect == Dialect.X and outcome.changed else 204
+        return answers.empty(status, answers.lines(headers))
 
 
 def refused(refusal: Refusal, dialect: Dialect) -> bytes:
