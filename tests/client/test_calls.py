@@ -1,6 +1,7 @@
 """Single calls: appends that are idempotent without being asked, retries and how they end, every path."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -91,6 +92,28 @@ def test_an_append_with_a_key_is_a_raw_batch() -> None:
     _, (request,) = calling(log, lambda client: client.append("a", 1, key="k", headers={"h": b"v"}, timestamp_ms=5))
     assert request.headers["content-type"] == "application/vnd.oncelog.batches"
     assert log.values("a") == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda client: client.append("a", 1, message_id=5), TypeError),
+        (lambda client: client.append("a", 1, message_id=0), TypeError),
+        (lambda client: client.append("a", [math.nan]), ValueError),
+        (lambda client: client.commit([CommitAppend("a", [{"x": math.inf}])]), ValueError),
+        (lambda client: client.commit([CommitAppend("a", [CommitRecord(math.nan)])]), ValueError),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_it_is_sent(
+    call: Callable[[AsyncClient], Awaitable[object]], error: type[Exception]
+) -> None:
+    async def refused(client: AsyncClient) -> object:
+        with pytest.raises(error, match=r"a message id is text|no NaN and no infinity"):
+            await call(client)
+        return None
+
+    _, requests = calling(FakeLog(), refused)
+    assert requests == []
 
 
 def test_a_failed_condition_is_told_with_its_numbers() -> None:

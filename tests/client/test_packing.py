@@ -1,5 +1,9 @@
 """Records to bodies and back: what a caller may hand in, which form it takes, what is refused before it is taken."""
 
+import dataclasses
+import enum
+import math
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -32,6 +36,58 @@ def test_a_json_stream_takes_any_value_and_bytes_as_they_are(data: object, value
 def test_bytes_that_are_not_one_json_value_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not one JSON value"):
         JSON.item(data)
+
+
+class Reading(enum.Enum):
+    NONE = math.nan
+    FULL = 1.0
+
+
+@dataclasses.dataclass
+class Measured:
+    values: tuple[object, ...]
+
+
+class Sent(msgspec.Struct):
+    note: str | None
+    body: object
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, Reading.NONE])
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda number: number,
+        lambda number: [1, None, [number]],
+        lambda number: {"a": {"b": number}},
+        lambda number: Measured((1, number)),
+        lambda number: Sent("null", {number}),
+        lambda number: {"raw": msgspec.Raw(b"null"), "number": number},
+    ],
+)
+def test_a_number_that_json_does_not_have_is_refused_wherever_it_is(
+    around: Callable[[object], object], number: object
+) -> None:
+    with pytest.raises(ValueError, match="no NaN and no infinity"):
+        JSON.item(around(number))
+    assert JSON.item(around(1.0)) == msgspec.json.encode(around(1.0))
+
+
+@pytest.mark.parametrize("data", [None, [None, 1.5], {"null": "null"}, {"a": msgspec.Raw(b"null")}, {math.nan: 1}])
+def test_null_that_was_meant_is_stored(data: object) -> None:
+    assert JSON.item(data) == msgspec.json.encode(data)
+
+
+def test_null_may_nest_as_deeply_as_any_value() -> None:
+    value: object = None
+    for _ in range(300):
+        value = [value]
+    assert JSON.item(value) == b"[" * 300 + b"null" + b"]" * 300
+
+
+def test_a_value_without_null_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("oncelog.client.json_values._has_unspeakable")
+    assert JSON.item({"a": [1.5, "x", True]}) == b'{"a":[1.5,"x",true]}'
 
 
 def test_a_list_stays_one_record() -> None:
@@ -125,6 +181,9 @@ def test_a_time_out_of_range_is_refused(timestamp_ms: int) -> None:
         ({"headers": {b"h": "v"}}, TypeError),
         ({"headers": {"\ud800": "v"}}, ValueError),
         ({"message_id": " m"}, ValueError),
+        ({"message_id": 5}, TypeError),
+        ({"message_id": 0}, TypeError),
+        ({"message_id": b"m"}, TypeError),
     ],
 )
 @pytest.mark.parametrize("packer", [JSON, TEXT])

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import msgspec
 import pytest
@@ -252,10 +253,22 @@ def test_an_answer_without_record_batches_is_refused(reply: bytes) -> None:
     run(main())
 
 
-def test_an_offset_that_is_none_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"offset": -3}, ValueError, "START, NOW or counts from 0, not -3"),
+        ({"offset": "abc"}, TypeError, "START, NOW or a whole number, not str"),
+        ({"offset": 1.0}, TypeError, "not float"),
+        ({"offset": None}, TypeError, "not NoneType"),
+        ({"on_gone": "foo"}, ValueError, "'raise' or 'skip', not 'foo'"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused_at_once(
+    given: dict[str, Any], error: type[Exception], said: str
+) -> None:
     async def main() -> None:
         async with AsyncClient() as client:
-            with pytest.raises(ValueError, match="offset"):
-                client.reader("a", offset=-3)
+            with pytest.raises(error, match=said):
+                client.reader("a", **given)
 
     run(main())

@@ -5,6 +5,8 @@ from typing import Literal
 
 import msgspec
 
+from oncelog.client.json_values import json_of
+
 Struct = msgspec.Struct
 
 Scope = Literal["http", "x", "kafka", "commit"]
@@ -287,7 +289,7 @@ def record_members(record: object) -> dict[str, object]:
     elif isinstance(record.data, bytes | bytearray | memoryview):
         members["base64"] = bytes(record.data)
     else:
-        members["json"] = record.data
+        members["json"] = msgspec.Raw(json_of(record.data))
     if record.key is not None:
         members["key"] = _text_or_base64(record.key)
     if record.headers:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from oncelog.client.errors import AnswerUnreadable, RecordTooLarge
+from oncelog.client.json_values import json_of
 from oncelog.client.wire import BATCHES, JSON, header_line
 from oncelog.core import batch as codec
 from oncelog.errors import BatchInvalid
@@ -30,7 +31,6 @@ RECORD_COST_BYTES: Final = 48
 
 HeadersGiven = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 
-_encode_json: Final = msgspec.json.Encoder().encode
 _check_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -98,7 +98,7 @@ class Packer:
         """The bytes of a record. `bytes` are taken as they are: on a JSON stream they must be one JSON value."""
         if self._json:
             if not isinstance(data, bytes | msgspec.Raw):
-                return _encode_json(data)
+                return json_of(data)
             value = bytes(data)
             if (flaw := _json_flaw(value)) is not None:
                 raise ValueError(f"these bytes are not one JSON value: {flaw}")
@@ -114,6 +114,8 @@ class Packer:
         message_id: str | None = None,
     ) -> Item:
         """A record, encoded once. Raises ValueError, TypeError or RecordTooLarge; then nothing was taken."""
+        if message_id is not None:
+            _check_id(message_id)
         value = self.value_of(data)
         if key is None and headers is None and timestamp_ms is None and not message_id and value:
             if len(value) > RECORD_BYTES_MAX:
@@ -124,10 +126,6 @@ class Packer:
         if timestamp_ms is None and (key is not None or headers is not None or not value):
             # A record that travels in a raw batch needs a time; an empty one can travel in no other way.
             timestamp_ms = now_ms()
-        if message_id:
-            header_line("message_id", message_id)  # it travels as one, so it must be able to
-            if len(message_id.encode()) > MESSAGE_ID_BYTES_MAX:
-                raise ValueError(f"a message id has at most {MESSAGE_ID_BYTES_MAX:,} bytes")
         record = ProducerRecord(
             value,
             _bytes_of("a key", key),
@@ -170,6 +168,15 @@ def cost(item: Item) -> int:
         return len(item) + RECORD_COST_BYTES
     headers = sum(len(name.encode()) + len(content or b"") + 8 for name, content in item.headers)
     return len(item.value or b"") + len(item.key or b"") + headers + RECORD_COST_BYTES
+
+
+def _check_id(message_id: object) -> None:
+    """Raises TypeError or ValueError for what the server would refuse. An empty one is none."""
+    if not isinstance(message_id, str):
+        raise TypeError(f"a message id is text, not {type(message_id).__name__}")
+    header_line("message_id", message_id)  # it travels as one, so it must be able to
+    if len(message_id.encode()) > MESSAGE_ID_BYTES_MAX:
+        raise ValueError(f"a message id has at most {MESSAGE_ID_BYTES_MAX:,} bytes")
 
 
 def _headers(given: HeadersGiven | None) -> tuple[tuple[str, bytes | None], ...]:

@@ -7,7 +7,8 @@ a reader that is given its name begins there.
 """
 
 import asyncio
-from typing import Final, Literal
+import operator
+from typing import Final, Literal, get_args
 
 from oncelog.client.admin import Admin
 from oncelog.client.calls import Caller, Channel
@@ -41,8 +42,9 @@ class AsyncReader:
         cursor: str | None = None,
         on_gone: OnGone = "raise",
     ) -> None:
-        if offset < NOW:
-            raise ValueError("an offset is START, NOW or counts from 0")
+        offset = _place(offset)
+        if on_gone not in get_args(OnGone):
+            raise ValueError(f"on_gone is 'raise' or 'skip', not {on_gone!r}")
         self.topic = topic
         self.partition = partition
         self.live = live
@@ -164,3 +166,13 @@ class AsyncReader:
         self._poll_cursor = answer.headers.get("stream-cursor", "")
         self.up_to_date = answer.flag("stream-up-to-date")
         self.closed = self.up_to_date and answer.flag("stream-closed")
+
+
+def _place(offset: object) -> int:
+    try:
+        place = operator.index(offset)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"an offset is START, NOW or a whole number, not {type(offset).__name__}") from None
+    if place < NOW:
+        raise ValueError(f"an offset is START, NOW or counts from 0, not {place}")
+    return place
