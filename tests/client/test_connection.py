@@ -1,6 +1,8 @@
 """Pipelining: answers belong to requests by order, and the end of a connection is told to everyone who waits."""
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Awaitable
 from functools import partial
 
@@ -192,6 +194,34 @@ def test_no_server_is_a_connection_lost_with_nothing_sent() -> None:
         with pytest.raises(ConnectionLost, match="no connection") as caught:
             await connected(peer)
         assert not caught.value.sent
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"), "Connection refused"),
+        (
+            OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), [Errno 111] Connect call"),
+            "Connection refused",
+        ),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "[SSL: WRONG_VERSION_NUMBER] wrong"),
+        (OSError("no route"), "no route"),
+    ],
+)
+def test_why_there_is_no_connection_is_said_in_words(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, said: str
+) -> None:
+    async def main() -> None:
+        async def fail(*_: object, **__: object) -> object:
+            raise error
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fail)
+        with pytest.raises(ConnectionLost) as caught:
+            await connect(Address("h", 1, None), 5)
+        assert str(caught.value).startswith(f"no connection to h:1: {said}")
 
     run(main())
 

@@ -9,6 +9,8 @@ for as long as the oldest unanswered request allows, then the connection counts 
 """
 
 import asyncio
+import os
+import re
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +21,8 @@ from oncelog.client.errors import ConnectionLost
 from oncelog.client.wire import Answer, AnswerBroken, AnswerParser
 
 PORT_DEFAULT: Final = 4437
+
+ERROR_NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
 
 OnAnswer = Callable[[Answer | ConnectionLost], None]
 
@@ -178,5 +182,11 @@ async def connect(address: Address, timeout_s: float) -> Connection:
     except TimeoutError:
         raise ConnectionLost(f"no connection to {address.host_header} in {timeout_s:g} s", sent=False) from None
     except OSError as error:
-        raise ConnectionLost(f"no connection to {address.host_header}: {error}", sent=False) from None
+        raise ConnectionLost(f"no connection to {address.host_header}: {_reason(error)}", sent=False) from None
     return connection
+
+
+def _reason(error: OSError) -> str:
+    """In words. asyncio says number and address instead, several times where a host has several addresses."""
+    numbers = {int(number) for number in ERROR_NUMBER.findall(str(error))}
+    return " and ".join(sorted(map(os.strerror, numbers))) or error.strerror or str(error)
