@@ -9,6 +9,7 @@ from oncelog.cli.append import append_command
 from oncelog.cli.cursors import cursors_command
 from oncelog.cli.demo import demo_command
 from oncelog.cli.doctor import doctor_command
+from oncelog.cli.output import output_told
 from oncelog.cli.pipeline import app as pipeline_app
 from oncelog.cli.producers import producers_command
 from oncelog.cli.read import read_command
@@ -53,4 +54,5 @@ def _options(
 
 
 def main() -> None:
-    app()
+    with output_told():
+        app()
