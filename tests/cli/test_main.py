@@ -42,6 +42,17 @@ def test_every_verb_explains_itself(verb: str) -> None:
     assert ("ONCELOG_URL" in text) == lists_or_asks
 
 
+@pytest.mark.parametrize("verb", ["append", "read", "producers", "receipts"])
+def test_stream_is_called_the_same_everywhere(verb: str) -> None:
+    text = said(verb, "--help")
+    assert " STREAM" in text
+    assert "TOPIC" not in text
+
+
+def test_help_of_append_tells_the_type_of_a_new_stream() -> None:
+    assert "text/plain" in said("append", "--help")
+
+
 def test_no_verb_and_an_unknown_verb_are_usage_errors() -> None:
     assert CliRunner().invoke(app, []).exit_code == exits.USAGE
     assert CliRunner().invoke(app, ["frobnicate"]).exit_code == exits.USAGE

@@ -1,6 +1,6 @@
 """`oncelog cursors`: how far consumers have come."""
 
-from oncelog.cli.listing import AfterOption, JsonOption, LimitOption, Listing, PrefixOption, chosen_limit, show
+from oncelog.cli.listing import AfterOption, JsonOption, LimitOption, Listing, PrefixOption, chosen_limit, none_of, show
 from oncelog.cli.remote import URL, UrlOption, reached
 from oncelog.cli.screen import Column, age, number
 
@@ -35,4 +35,4 @@ def cursors_command(
     with reached(url) as log:
         query = {"prefix": prefix or None}
         listing = Listing(log, "/v1/cursors", "cursors", query, after=after, limit=chosen_limit(limit, json=json))
-        show(listing, COLUMNS, json=json, empty="there are no cursors")
+        show(listing, COLUMNS, json=json, empty=none_of("there are no cursors", prefix, after))

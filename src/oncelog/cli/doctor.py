@@ -13,7 +13,7 @@ from rich.text import Text
 
 from oncelog.cli import exits, machine
 from oncelog.cli.machine import Check
-from oncelog.cli.screen import notes, print_json, printable, results
+from oncelog.cli.screen import notes, print_json, print_table, printable, results
 
 STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 ADDRESS: Final = "127.0.0.1:4437"
@@ -96,10 +96,9 @@ def _show(checks: list[Check]) -> None:
         if check.hint:
             found.append(f"\n→ {printable(check.hint)}", style="dim" if check.status == "ok" else STYLES[check.status])
         table.add_row(Text(check.status, style=STYLES[check.status]), check.name, found)
-    console = results()
-    console.print(table)
+    print_table(table)
     fails = sum(check.status == "fail" for check in checks)
     warns = sum(check.status == "warn" for check in checks)
     said = [f"{fails} failed"] * bool(fails) + [f"{warns} to look at"] * bool(warns)
     verdict = " and ".join(said) or "fit to run a log"
-    console.print(Text(f"\n{verdict}", style=STYLES["fail" if fails else "warn" if warns else "ok"]))
+    results().print(Text(f"\n{verdict}", style=STYLES["fail" if fails else "warn" if warns else "ok"]))

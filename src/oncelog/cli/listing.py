@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from oncelog.cli.live_check import Log
-from oncelog.cli.screen import ROWS_SHOWN, Column, print_json, results, say, table_of
+from oncelog.cli.screen import ROWS_SHOWN, Column, print_json, print_table, say, table_of
 
 PAGE_ROWS_MAX: Final = 1_000
 
@@ -21,6 +21,7 @@ AfterOption = Annotated[
     str | None, typer.Option("--after", metavar="NAME", help="Go on where a listing said it ended.")
 ]
 PrefixOption = Annotated[str, typer.Option("--prefix", metavar="NAME", help="Only names that begin so.")]
+StreamArgument = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's topic.")]
 PartitionOption = Annotated[int, typer.Option("--partition", metavar="N", min=0, help="Of a topic that has several.")]
 
 Query = Mapping[str, str | int | None]
@@ -58,11 +59,16 @@ def show(listing: Listing, columns: Sequence[Column], *, json: bool, empty: str)
     else:
         rows = list(listing)
         if rows:
-            results().print(table_of(columns, rows))
+            print_table(table_of(columns, rows))
         else:
             say(empty, "dim")
     if listing.next is not None:
         say(f"there is more: --after {listing.next!r}, or --limit 0 for all", "dim")
+
+
+def none_of(what: str, prefix: str, after: str | None) -> str:
+    """What an empty listing says: "there are no streams", and which were asked for."""
+    return what + (f" that begin with {prefix!r}" if prefix else "") + (f" behind {after!r}" if after else "")
 
 
 def chosen_limit(limit: int | None, *, json: bool) -> int:

@@ -10,7 +10,7 @@ import typer
 from oncelog.cli import exits
 from oncelog.cli.pipeline_run import INTERRUPTED, running
 from oncelog.cli.remote import URL, UrlOption
-from oncelog.cli.screen import Column, counted, end, number, print_json, results, say, table_of
+from oncelog.cli.screen import Column, counted, end, number, print_json, print_table, results, say, table_of
 from oncelog.cli.user_function import loaded
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def show_audit(done: "AuditResult") -> None:
         number("unex-\npected", "unexpected"),
     ]
     console = results()
-    console.print(table_of(columns, [msgspec.structs.asdict(topic) | _both(topic) for topic in done.topics]))
+    print_table(table_of(columns, [msgspec.structs.asdict(topic) | _both(topic) for topic in done.topics]))
     for example in done.examples:
         console.print(f"  {example}", style="red", markup=False)
     if not by_ledger:

@@ -1,9 +1,7 @@
-"""`oncelog producers TOPIC`: who writes to a stream, and how far each has come."""
+"""`oncelog producers STREAM`: who writes to a stream, and how far each has come."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from oncelog.cli.listing import (
     AfterOption,
@@ -13,7 +11,9 @@ from oncelog.cli.listing import (
     PartitionOption,
     PrefixOption,
     Query,
+    StreamArgument,
     chosen_limit,
+    none_of,
     show,
 )
 from oncelog.cli.remote import URL, UrlOption, reached
@@ -57,7 +57,7 @@ class _WithPrefix(Listing):
 
 
 def producers_command(
-    topic: Annotated[str, typer.Argument(help="The stream's topic.")],
+    topic: StreamArgument,
     url: UrlOption = URL,
     partition: PartitionOption = 0,
     prefix: PrefixOption = "",
@@ -76,4 +76,4 @@ def producers_command(
         listing = kind(
             log, "/v1/producers", "producers", {**query, "prefix": prefix or None}, after=after, limit=rows_max
         )
-        show(listing, COLUMNS, json=json, empty=f"{topic} has no producers")
+        show(listing, COLUMNS, json=json, empty=none_of(f"{topic} has no producers", prefix, after))

@@ -1,4 +1,4 @@
-"""`oncelog receipts TOPIC ID`: what became of a message id."""
+"""`oncelog receipts STREAM ID`: what became of a message id."""
 
 from typing import Annotated, Any
 
@@ -7,15 +7,15 @@ from rich.table import Table
 from rich.text import Text
 
 from oncelog.cli import exits
-from oncelog.cli.listing import PartitionOption
+from oncelog.cli.listing import PartitionOption, StreamArgument
 from oncelog.cli.remote import URL, UrlOption, reached
-from oncelog.cli.screen import end, print_json, printable, results, when
+from oncelog.cli.screen import end, print_json, print_table, printable, when
 from oncelog.client.errors import NotFound
 from oncelog.client.wire import name_path, topic_path
 
 
 def receipts_command(
-    topic: Annotated[str, typer.Argument(help="The stream's topic.")],
+    topic: StreamArgument,
     message_id: Annotated[str, typer.Argument(metavar="ID", help="The message id that the write carried.")],
     url: UrlOption = URL,
     partition: PartitionOption = 0,
@@ -35,7 +35,7 @@ def receipts_command(
     table = Table.grid(padding=(0, 2))
     for name, said in _said(receipt).items():
         table.add_row(name, Text(printable(said), overflow="fold"))
-    results().print(table)
+    print_table(table)
 
 
 def _said(receipt: dict[str, Any]) -> dict[str, str]:
@@ -43,7 +43,8 @@ def _said(receipt: dict[str, Any]) -> dict[str, str]:
     said = {
         "stream": f"{receipt['topic']}, partition {receipt['partition']}",
         "offset" if next_ == first + 1 else "offsets": f"{first}" if next_ == first + 1 else f"{first} to {next_ - 1}",
-        "written": f"{when(receipt['time_ms'])} UTC",
+        # The server keeps one time: that of the record, or once there is none, when the id was last used.
+        "last used" if receipt["removed"] else "written": f"{when(receipt['time_ms'])} UTC",
         "digest": receipt["digest"],
         "state": "removed since" if receipt["removed"] else "stored",
     }

@@ -6,6 +6,7 @@ carry a claim. So a request that got no answer is sent again for a while, withou
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
@@ -13,15 +14,34 @@ import typer
 
 from oncelog.cli import exits
 from oncelog.cli.live_check import RawPage
-from oncelog.cli.screen import end
+from oncelog.cli.screen import counted, end
 from oncelog.client.calls import Caller, Timeouts, decoded
 from oncelog.client.connection import Address, connect, parse_address
-from oncelog.client.errors import AnswerUnreadable, ClientError, ConnectionLost, OutcomeUnknown, Refused, Unreachable
+from oncelog.client.errors import (
+    AnswerUnreadable,
+    ClientError,
+    ConnectionLost,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    Unreachable,
+)
 from oncelog.client.wire import BATCHES, Answer, topic_path
+
+HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+
+
+def with_scheme(url: str) -> str:
+    """`host:port` alone, as the ready line of a server says it, is that with http://; anything else stays as it is."""
+    return f"http://{url}" if HOST_AND_PORT.fullmatch(url) else url
+
 
 URL: Final = "http://127.0.0.1:4437"
 UrlOption = Annotated[
-    str, typer.Option("--url", envvar="ONCELOG_URL", metavar="URL", help="The server.", show_envvar=True)
+    str,
+    typer.Option(
+        "--url", envvar="ONCELOG_URL", metavar="URL", help="The server.", show_envvar=True, callback=with_scheme
+    ),
 ]
 
 TIMEOUTS: Final = Timeouts(connect_s=5, silence_s=30, request_s=60)
@@ -102,14 +122,32 @@ def failures_told(url: str) -> Iterator[None]:
     """One line and one exit code for each thing that can go wrong with a server."""
     try:
         yield
-    except Unreachable as error:
-        end(exits.UNREACHABLE, f"cannot reach {url}: {error} (does oncelog serve run there?)")
-    except OutcomeUnknown as error:
-        end(exits.UNREACHABLE, f"{url} gave no answer, the write may have happened: {error}")
-    except Refused as error:
-        hint = error.members.get("hint")
-        end(exits.REFUSED, f"{error.detail or error}" + (f" ({hint})" if hint else ""))
-    except AnswerUnreadable as error:
-        end(exits.UNREACHABLE, f"is {url} an oncelog server? {error}")
     except ClientError as error:
-        end(exits.REFUSED, str(error))
+        end(*failure(url, error))
+
+
+def failure(url: str, error: ClientError) -> tuple[int, str]:
+    """What went wrong, as (exit code, words)."""
+    match error:
+        case Unreachable():
+            return exits.UNREACHABLE, f"cannot reach {url}: {error} (does oncelog serve run there?)"
+        case OutcomeUnknown():
+            return exits.UNREACHABLE, f"{url} gave no answer, the write may have happened: {error}"
+        case Refused():
+            hint = error.members.get("hint")
+            return exits.REFUSED, f"{error.detail or error}" + (f" ({hint})" if hint else "")
+        case AnswerUnreadable():
+            return exits.UNREACHABLE, f"is {url} an oncelog server? {error}"
+    return exits.REFUSED, str(error)
+
+
+def end_if_missing(log: Remote, topic: str, partition: int, hint: str) -> Any:
+    """The settings of the topic; ends the verb if there is none, or if it has no such partition."""
+    try:
+        settings = log.get(f"/v1/topics/{topic_path(topic)}", {})
+    except NotFound:
+        end(exits.REFUSED, f"there is no stream {topic!r}" + (f" ({hint})" if hint else ""))
+    if partition >= settings["partitions"]:
+        there = counted(settings["partitions"], "partition")
+        end(exits.REFUSED, f"there is no partition {partition} of {topic!r}: it has {there}, and they count from 0")
+    return settings

@@ -121,6 +121,17 @@ def table_of(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> Ta
     return table
 
 
+def print_table(table: Table) -> None:
+    """A table on stdout. The blanks that fill its last column are for eyes: a pipe gets lines without them."""
+    console = results()
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().removesuffix("\n").split("\n")))
+
+
 def printable(text: str) -> str:
     """Control characters as escapes: a record must not be able to drive the terminal of whoever looks at it."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

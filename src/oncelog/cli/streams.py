@@ -1,6 +1,6 @@
 """`oncelog streams`: which streams there are, and where each stands."""
 
-from oncelog.cli.listing import AfterOption, JsonOption, LimitOption, Listing, PrefixOption, chosen_limit, show
+from oncelog.cli.listing import AfterOption, JsonOption, LimitOption, Listing, PrefixOption, chosen_limit, none_of, show
 from oncelog.cli.remote import URL, UrlOption, reached
 from oncelog.cli.screen import Column, age, number
 
@@ -30,6 +30,4 @@ def streams_command(
     with reached(url) as log:
         query = {"prefix": prefix or None}
         listing = Listing(log, "/v1/streams", "streams", query, after=after, limit=chosen_limit(limit, json=json))
-        show(
-            listing, COLUMNS, json=json, empty="there are no streams" + (f" that begin with {prefix}" if prefix else "")
-        )
+        show(listing, COLUMNS, json=json, empty=none_of("there are no streams", prefix, after))

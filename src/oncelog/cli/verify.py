@@ -1,6 +1,5 @@
 """`oncelog verify DIR|URL`: check a stopped or a running log against its promises."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,11 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from oncelog.cli import exits, live_check
-from oncelog.cli.remote import reached
-from oncelog.cli.screen import end, print_json, printable, progress, results
+from oncelog.cli.remote import reached, with_scheme
+from oncelog.cli.screen import end, print_json, print_table, printable, progress, results
 from oncelog.errors import StorageError
-
-HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 COUNTED_ON_DISK: Final = ("entries", "groups", "topics", "streams", "records", "ids", "journal_bytes")
 COUNTED_LIVE: Final = (
@@ -39,8 +36,8 @@ def verify_command(
     """
     if place.startswith(("http://", "https://")):
         _verify_live(place, json=json)
-    elif HOST_AND_PORT.fullmatch(place) and not Path(place).exists():
-        _verify_live(f"http://{place}", json=json)
+    elif (url := with_scheme(place)) != place and not Path(place).exists():
+        _verify_live(url, json=json)
     else:
         _verify_directory(Path(place), json=json)
 
@@ -106,4 +103,4 @@ def _show(title: str, notes: list[str], damages: list[str], counted: Mapping[str
     table.add_row("seconds", f"{seconds:.2f}")
     style = "red" if damages else "green"
     table.add_row("verdict", Text(f"damaged ({len(damages)})" if damages else "sound", style=style))
-    console.print(table)
+    print_table(table)
