@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from oncelog.cli import exits, lines
 from oncelog.cli.importing import Import, Progress, Stored, progress_of
 from oncelog.cli.lines import Batch
+from oncelog.cli.main import app
 from oncelog.cli.remote import reached
-from oncelog.client import IdConflict
+from oncelog.client import Client, IdConflict
 from tests.cli.running import Server, begun, done, json_lines, run, serving
 
 COUNT = 3 * lines.BATCH_LINES_MAX + 123
@@ -79,12 +81,50 @@ def test_run_that_is_interrupted_says_what_is_stored(url: str, file: Path, named
     assert (b"--resume" in said) == named
 
 
+@pytest.mark.parametrize("before", [b"", b"a\n"])
+def test_import_that_is_interrupted_before_it_stores_says_so(
+    url: str, monkeypatch: pytest.MonkeyPatch, before: bytes
+) -> None:
+    topic = f"at-once-{len(before)}"
+    done("append", topic, "--create", "--producer", "imp", url=url, given=before)
+
+    def interrupted(_file: object) -> Iterator[bytes]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("oncelog.cli.input_lines.lines_of", interrupted)
+    result = CliRunner().invoke(app, ["append", topic, "--url", url, "--producer", "imp", "--resume"])
+    assert result.exit_code == exits.REFUSED
+    resumable = " by this run, --resume goes on behind the 1 line stored before" if before else ""
+    assert result.stderr == f"oncelog: interrupted; nothing was stored{resumable}\n"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_refusal_in_the_middle_names_the_line_and_what_is_stored(url: str, named: bool) -> None:
+    topic = f"closed-{named}"
+    done("append", topic, "--create", "--json-lines", url=url)
+    name = ["--producer", "imp"] if named else []
+    with begun("append", topic, "--json-lines", *name, url=url) as process:
+        assert process.stdin is not None
+        # A named import sends full batches alone; the blank line is one of the input, and no record.
+        process.stdin.write(b"1\n\n" + b"2\n" * (lines.BATCH_LINES_MAX - 1))
+        process.stdin.flush()
+        first_records(lines.BATCH_LINES_MAX, topic, url)
+        with Client(url) as client:
+            client.stream(topic).close()
+        _, said = process.communicate(b"3\n4\n", timeout=60)
+    assert process.returncode == exits.REFUSED
+    assert said.decode() == (
+        f"oncelog: the stream is closed; its end is {lines.BATCH_LINES_MAX}; "
+        f"{lines.BATCH_LINES_MAX:,} lines are stored, line {lines.BATCH_LINES_MAX + 2:,} is the next\n"
+    )
+
+
 def test_lines_that_were_added_are_stored_and_a_shorter_input_is_noted(url: str, file: Path) -> None:
     done("append", "grown", "--create", "--producer", "p", "--file", str(file), url=url)
     with file.open("ab") as more:
         more.write(b"one more\n")
     again = ("append", "grown", "--producer", "p", "--resume", "--file", str(file))
-    assert done(*again, url=url).startswith(f"1 line stored at offsets {COUNT:,} to {COUNT:,}, {COUNT:,} skipped")
+    assert done(*again, url=url).startswith(f"1 line stored at offset {COUNT:,}, {COUNT:,} skipped")
     file.write_bytes(b"short\n")
     assert b"has only 1" in run(*again, url=url).stderr
 

@@ -102,6 +102,18 @@ def test_line_that_is_no_json_is_refused_with_its_number(url: str, topic: str, n
     refused("append", topic, "{", "--json-lines", url=url)
 
 
+@pytest.mark.parametrize(("name", "stored"), [([], "2 lines are"), (["--producer", "p"], "nothing was")])
+def test_json_stream_has_its_bad_line_told_without_being_asked(
+    url: str, topic: str, name: list[str], stored: str
+) -> None:
+    done("append", topic, "--create", "--json-lines", url=url)
+    message = refused("append", topic, *name, url=url, given=b'{"a":1}\n{"a":2}\nbad\n{"a":3}\n')
+    assert message.startswith("oncelog: line 3 is not JSON: ")
+    assert message.endswith(f"; {stored} stored\n")
+    blank = refused("append", topic, *name, url=url, given=b"1\n\n2\n")
+    assert "line 2 is not JSON: it is blank (--json-lines leaves such lines out); " in blank
+
+
 @pytest.mark.parametrize("name", [[], ["--producer", "p"]])
 def test_line_that_is_too_long_is_refused_with_its_number(url: str, topic: str, name: list[str]) -> None:
     given = b"short\n" + b"x" * (limits.BATCH_BYTES_MAX + 1)
@@ -113,7 +125,20 @@ def test_missing_stream_and_partition_are_refused_with_a_hint(url: str, topic: s
     assert "--create" in refused("append", topic, url=url, given=b"a\n")
     assert "--create" in refused("append", topic, "--producer", "p", url=url, given=b"a\n")
     done("append", topic, "v", "--create", url=url)
-    assert f"partition 1 of {topic!r}" in refused("append", topic, "v", "--partition", "1", url=url)
+    there = f"there is no partition 1 of {topic!r}: it has 1 partition, and they count from 0\n"
+    for create in ([], ["--create"]):
+        assert there in refused("append", topic, "v", "--partition", "1", *create, url=url)
+        assert there in refused("append", topic, "--partition", "1", *create, url=url, given=b"a\n")
+
+
+def test_partition_that_a_new_stream_would_not_have_makes_nothing(url: str, topic: str) -> None:
+    for value in (["v"], []):
+        message = refused("append", topic, *value, "--create", "--partition", "2", url=url, given=b"a\n")
+        assert f"there is no stream {topic!r} (--create makes one that has partition 0 alone" in message
+    assert done("streams", "--prefix", topic, "--json", url=url) == ""
+    with Client(url) as client:
+        client.create_topic(topic, partitions=3, content_type="text/plain")
+    assert done("append", topic, "v", "--create", "--partition", "2", url=url) == "0\n"
 
 
 def test_missing_file_is_a_usage_error(url: str, topic: str) -> None:
@@ -148,6 +173,8 @@ def test_read_begins_and_ends_where_it_is_told(url: str, topic: str) -> None:
     assert done("read", topic, "--from", "start", "--count", "3", url=url) == "0\n1\n2\n"
     assert done("read", topic, "--from", "end", url=url) == ""
     assert done("read", topic, "--from", "1", "-n", "1", url=url) == "1\n"
+    assert done("read", topic, "--from", "-1", "-n", "1", url=url) == "0\n"
+    assert done("read", topic, "--from", "now", url=url) == ""
     assert run("read", topic, "--from", "sometime", url=url).returncode == exits.USAGE
 
 
@@ -202,9 +229,10 @@ def test_offset_that_was_trimmed_is_refused_with_the_floor(url: str, topic: str)
 
 
 def test_missing_stream_cannot_be_read(url: str, topic: str) -> None:
-    assert f"there is no stream {topic!r}" in refused("read", topic, url=url)
+    assert f"there is no stream {topic!r} (oncelog streams lists" in refused("read", topic, url=url)
     done("append", topic, "v", "--create", url=url)
-    assert f"there is no partition 1 of {topic!r}" in refused("read", topic, "--partition", "1", url=url)
+    message = refused("read", topic, "--partition", "1", url=url)
+    assert f"there is no partition 1 of {topic!r}: it has 1 partition" in message
 
 
 # --- listings --------------------------------------------------------------------------------------------------
@@ -231,6 +259,32 @@ def test_empty_listings_say_so_and_are_empty_as_json(url: str, topic: str) -> No
     done("append", topic, "--create", url=url)
     assert b"no producers" in run("producers", topic, url=url).stderr
     assert b"no cursors" in run("cursors", "--prefix", topic, url=url).stderr
+
+
+def test_empty_listing_says_what_was_asked_for(url: str, topic: str) -> None:
+    done("append", topic, "--create", "--producer", "imp", url=url, given=b"a\n")
+    for verb, what in ((["producers", topic], f"{topic} has no producers"), (["streams"], "there are no streams")):
+        said = run(*verb, "--prefix", "http:", url=url).stderr.decode()
+        assert said == f"{what} that begin with 'http:'\n"
+        assert run(*verb, "--after", "zzz", url=url).stderr.decode() == f"{what} behind 'zzz'\n"
+    said = run("streams", "--prefix", "a", "--after", "zzz", url=url).stderr.decode()
+    assert said == "there are no streams that begin with 'a' behind 'zzz'\n"
+    assert run("cursors", "--prefix", "zzz", url=url).stderr == b"there are no cursors that begin with 'zzz'\n"
+
+
+def test_tables_in_a_pipe_have_no_blanks_at_the_ends_of_lines(url: str, topic: str) -> None:
+    done("append", topic, "v", "--id", "i", "--create", url=url)
+    done("append", f"{topic}-longer", "--create", "--producer", "p", url=url, given=b"a\n")
+    for verb in (
+        ["streams"],
+        ["producers", f"{topic}-longer"],
+        ["receipts", topic, "i"],
+        ["doctor", "--http", "127.0.0.1:0"],
+        ["verify", url],
+    ):
+        table = done(*verb, url=url).splitlines()
+        assert len(table) > 2
+        assert [line for line in table if line != line.rstrip()] == []
 
 
 def test_producers_show_how_far_an_import_has_come(url: str, topic: str) -> None:
@@ -298,7 +352,18 @@ def test_receipt_says_what_became_of_an_id(url: str, topic: str) -> None:
     (receipt,) = json_lines(done("receipts", topic, "an id/ä", "--json", url=url))
     assert (receipt["topic"], receipt["first"], receipt["next"], receipt["removed"]) == (topic, 0, 1, False)
     assert "stored" in done("receipts", topic, "an id/ä", url=url)
+    assert "written" in done("receipts", topic, "an id/ä", url=url)
     refused("receipts", topic, "unknown", url=url)
+
+
+def test_receipt_of_a_removed_record_tells_when_the_id_was_last_used(url: str, topic: str) -> None:
+    done("append", topic, "v", "--id", "i", "--create", url=url)
+    with Client(url) as client:
+        client.delete_records(topic, [(0, 1)])
+    said = done("receipts", topic, "i", url=url)
+    assert "removed since" in said
+    assert "last used" in said
+    assert "written" not in said
 
 
 # --- verify ----------------------------------------------------------------------------------------------------
@@ -394,11 +459,23 @@ def test_doctor_knows_the_server_that_has_the_port(server: Server) -> None:
 def test_server_that_is_not_there_ends_with_3(arguments: list[str]) -> None:
     message = refused(*arguments, url="http://127.0.0.1:1", code=exits.UNREACHABLE)
     assert "cannot reach http://127.0.0.1:1" in message
+    assert "Connection refused" in message
+    assert "Errno" not in message
 
 
 def test_verify_of_a_server_that_is_not_there_ends_with_3() -> None:
     assert run("verify", "http://127.0.0.1:1").returncode == exits.UNREACHABLE
     assert run("verify", "localhost:1").returncode == exits.UNREACHABLE, "an address is one without its scheme, too"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["streams"], ["cursors"], ["append", "t", "v", "--create"], ["append", "t"], ["read", "t"], ["producers", "t"]],
+)
+def test_address_may_come_without_its_scheme(server: Server, arguments: list[str]) -> None:
+    done("append", "t", "v", "--create", url=server.url)
+    done(*arguments, "--url", server.address, url="")
+    done(*arguments, url=server.address)
 
 
 def test_address_that_is_none_is_a_usage_error() -> None:

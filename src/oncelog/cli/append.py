@@ -1,12 +1,10 @@
 """`oncelog append STREAM`: one record from the command line, or one per line of a file or of stdin."""
 
 import contextlib
-import os
-import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final, Self
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -14,21 +12,24 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsed
 
 from oncelog.cli import exits
 from oncelog.cli.importing import Import, Stored, encoded, progress_of
-from oncelog.cli.lines import batches_of, lines_of
-from oncelog.cli.listing import PartitionOption
-from oncelog.cli.remote import URL, Remote, UrlOption, reached, stream_path
-from oncelog.cli.screen import end, print_json, progress, say
+from oncelog.cli.input_lines import LineInvalid, SoFar, Source
+from oncelog.cli.lines import Batch, batches_of
+from oncelog.cli.listing import PartitionOption, StreamArgument
+from oncelog.cli.remote import URL, Remote, UrlOption, end_if_missing, failure, reached, stream_path
+from oncelog.cli.screen import counted, end, print_json, progress, say
 from oncelog.client.batches import BatchResult
-from oncelog.client.errors import Conflict, NotFound, ProducerStopped
-from oncelog.client.packing import RECORD_BYTES_MAX
+from oncelog.client.errors import ClientError, Conflict, NotFound, ProducerStopped
 from oncelog.client.sync import Client
 from oncelog.client.wire import BATCHES
-from oncelog.core.content_type import json_flaw
+from oncelog.core.content_type import is_json, json_flaw
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 OCTETS: Final = "application/octet-stream"
 """Lines travel in raw batches, which go to a stream of any type."""
+
+
+CREATE_HELP: Final = "Make the stream if there is none: of text/plain, with --json-lines of application/json."
 
 
 class Summary(msgspec.Struct):
@@ -59,7 +60,7 @@ class Summary(msgspec.Struct):
 
 
 def append_command(
-    topic: Annotated[str, typer.Argument(metavar="STREAM", help="The stream's topic.")],
+    topic: StreamArgument,
     value: Annotated[
         str | None, typer.Argument(metavar="VALUE", help="One record. Without it, every line of stdin is one.")
     ] = None,
@@ -81,7 +82,7 @@ def append_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="With --producer: go on behind the lines that are stored.")
     ] = False,
-    create: Annotated[bool, typer.Option("--create", help="Make the stream if there is none.")] = False,
+    create: Annotated[bool, typer.Option("--create", help=CREATE_HELP)] = False,
     partition: PartitionOption = 0,
     json: Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")] = False,
 ) -> None:
@@ -92,28 +93,44 @@ def append_command(
     a crash again with `--resume`.
     """
     _check_usage(value, file, message_id, producer, resume=resume)
-    summary = Summary(topic, partition)
+    summary, so_far = Summary(topic, partition), SoFar()
+    create_hint = "" if create else "--create makes a new one"
     with reached(url) as log:
         if create:
-            _create(log, topic, JSON if json_lines else TEXT)
-        try:
-            if value is not None:
+            _create(log, topic, partition, JSON if json_lines else TEXT)
+        if value is not None:
+            try:
                 _append_value(log, summary, value, key, message_id, is_json=json_lines)
-            else:
-                with _Source(file, is_json=json_lines) as source:
+            except NotFound:
+                end_if_missing(log, topic, partition, create_hint)
+                raise
+            except KeyboardInterrupt:
+                end(exits.REFUSED, "interrupted; the record may be stored")
+        else:
+            with _early_end_told(url, so_far, is_named=producer is not None):
+                settings = end_if_missing(log, topic, partition, create_hint)
+                with Source(file, skips_blank=json_lines) as source:
+                    # Better told here, by the line, than by the server, which knows batches.
+                    source.is_json = source.is_json or is_json(settings["content_type"])
                     if producer is not None:
-                        _append_import(log, summary, source, producer, key, resume=resume)
+                        _append_import(log, summary, source, so_far, producer, key, resume=resume)
                     else:
-                        _append_lines(url, summary, source, key)
-        except NotFound:
-            missing = f"partition {partition} of {topic!r}" if partition else f"stream {topic!r}"
-            end(exits.REFUSED, f"there is no {missing} (--create makes a new one)")
-        except LineInvalid as invalid:
-            end(exits.REFUSED, f"{invalid}; {_so_far(summary)}")
-        except KeyboardInterrupt:
-            resumable = ", --resume goes on behind them" if producer is not None else ""
-            end(exits.REFUSED, f"interrupted; {_so_far(summary)}{resumable}")
+                        _append_lines(url, summary, source, so_far, key)
     _show(summary, json=json, one=value is not None)
+
+
+@contextlib.contextmanager
+def _early_end_told(url: str, so_far: SoFar, *, is_named: bool) -> Iterator[None]:
+    """Whatever ends an import in the middle is told with what is stored by then."""
+    try:
+        yield
+    except LineInvalid as invalid:
+        end(exits.REFUSED, f"{invalid}; {so_far.told(invalid.line)}")
+    except ClientError as error:
+        code, said = failure(url, error)
+        end(code, f"{said}; {so_far.told()}")
+    except KeyboardInterrupt:
+        end(exits.REFUSED, f"interrupted; {so_far.interrupted(is_named=is_named)}")
 
 
 def _check_usage(
@@ -133,8 +150,13 @@ def _check_usage(
         raise typer.BadParameter("which import? give its --producer NAME", param_hint="--resume")
 
 
-def _create(log: Remote, topic: str, content_type: str) -> None:
+def _create(log: Remote, topic: str, partition: int, content_type: str) -> None:
     """A stream that is there in another form is good enough."""
+    if partition:
+        # A new one would have partition 0 alone: nothing is made that the record then does not fit.
+        hint = f"--create makes one that has partition 0 alone, PUT /v1/topics/{topic} one that has more"
+        end_if_missing(log, topic, partition, hint)
+        return
     with contextlib.suppress(Conflict):
         log.request("PUT", stream_path(topic), None, {"Content-Type": content_type}, b"")
 
@@ -159,94 +181,71 @@ def _append_value(
 # --- lines -----------------------------------------------------------------------------------------------------
 
 
-class LineInvalid(Exception):
-    """A line that cannot be a record: says which, and why."""
-
-
-class _Source:
-    """Lines of a file or of stdin, counted for the progress bar as they are read."""
-
-    def __init__(self, path: Path | None, *, is_json: bool) -> None:
-        self.is_json = is_json
-        self.total_bytes: int | None = None
-        self.bytes = 0
-        self.lines = 0
-        self._path = path
-        self._file: BinaryIO | None = None
-
-    def __enter__(self) -> Self:
-        if self._path is None or str(self._path) == "-":
-            self._file = sys.stdin.buffer
-            if sys.stdin.isatty():
-                say("every line is a record; Ctrl-D ends", "dim")
-            return self
-        try:
-            self._file = self._path.open("rb")
-            self.total_bytes = os.fstat(self._file.fileno()).st_size or None
-        except OSError as error:
-            end(exits.USAGE, f"cannot read {self._path}: {error.strerror or error}")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None and self._file is not sys.stdin.buffer:
-            self._file.close()
-
-    def __iter__(self) -> Iterator[bytes]:
-        assert self._file is not None
-        for line in lines_of(self._file):
-            self.bytes += len(line) + 1
-            self.lines += 1
-            if len(line) > RECORD_BYTES_MAX:
-                raise LineInvalid(
-                    f"line {self.lines:,} has {len(line):,} bytes, a record has at most {RECORD_BYTES_MAX:,}"
-                )
-            if self.is_json and line.strip() and (problem := json_flaw(line)):
-                raise LineInvalid(f"line {self.lines:,} is not JSON: {problem}")
-            yield line
-
-
-def _append_lines(url: str, summary: Summary, source: _Source, key: str | None) -> None:
+def _append_lines(url: str, summary: Summary, source: Source, so_far: SoFar, key: str | None) -> None:
     """Lines that come when they come: several batches are under way at a time, and none waits to be full."""
     with _bar(source) as advance, Client(url) as client:
 
         def stored(batch: BatchResult) -> None:
             summary.add(batch.first_offset, batch.next_offset, batch.count, duplicate=batch.duplicate)
-            advance(summary.records + summary.duplicates)
+            so_far.stored += batch.count
+            so_far.record_stored(so_far.stored)
+            advance(so_far.stored)
 
         name = f"cli-{uuid.uuid4().hex}"
         producer = client.producer(summary.topic, OCTETS, producer_id=name, raw_batches=True, on_batch_ack=stored)
         try:
             with producer:
+                records = 0
                 for line in source:
-                    if line.strip() or not source.is_json:
-                        producer.append(line, key=key, partition=summary.partition)
+                    if source.skips_blank and not line.strip():
+                        so_far.left_out(records)
+                        continue
+                    producer.append(line, key=key, partition=summary.partition)
+                    records += 1
         except ProducerStopped as stopped:
             raise (stopped.cause or stopped) from None
+        finally:
+            so_far.record_stored(so_far.stored)
 
 
-def _append_import(log: Remote, summary: Summary, source: _Source, name: str, key: str | None, *, resume: bool) -> None:
+def _append_import(
+    log: Remote, summary: Summary, source: Source, so_far: SoFar, name: str, key: str | None, *, resume: bool
+) -> None:
     known = progress_of(log, summary.topic, summary.partition, name)
     if known.last_line >= 0 and not resume:
         end(
             exits.REFUSED,
-            f"import {name!r} has stored {known.last_line + 1:,} lines of {summary.topic}: --resume goes on behind "
-            "them, another import takes another --producer",
+            f"import {name!r} has stored {counted(known.last_line + 1, 'line')} of {summary.topic}: --resume goes on "
+            "behind that, another import takes another --producer",
         )
+    so_far.before = known.last_line + 1
+    so_far.next_line = known.last_line + 2
     writer = Import(log, summary.topic, summary.partition, name, known, key.encode() if key is not None else None)
     with _bar(source, skipped=known.last_line + 1) as advance:
 
         def stored(batch: Stored) -> None:
             summary.add(batch.first, batch.next, batch.records, duplicate=batch.duplicate)
+            so_far.stored += batch.records
+            so_far.next_line = batch.last_line + 2
+            so_far.waits = False
             advance(batch.last_line + 1)
 
-        writer.store(batches_of(source, after=known.last_line, skip_blank=source.is_json), stored)
+        batches = batches_of(source, after=known.last_line, skip_blank=source.skips_blank)
+        writer.store(_about_to_be_sent(batches, so_far), stored)
     summary.skipped = min(source.lines, known.last_line + 1)
     if source.lines < known.last_line + 1:
-        say(f"note: {known.last_line + 1:,} lines were stored before, this input has only {source.lines:,}", "yellow")
+        before = counted(known.last_line + 1, "line")
+        say(f"note: this import had stored {before}, this input has only {source.lines:,}", "yellow")
+
+
+def _about_to_be_sent(batches: Iterable[Batch], so_far: SoFar) -> Iterator[Batch]:
+    for batch in batches:
+        so_far.waits = True
+        yield batch
 
 
 @contextlib.contextmanager
-def _bar(source: _Source, skipped: int = 0) -> Iterator[Callable[[int], None]]:
+def _bar(source: Source, skipped: int = 0) -> Iterator[Callable[[int], None]]:
     """A bar over the bytes of a file, or a count of lines where nobody knows how many will come."""
     columns = [TextColumn("{task.description}"), TimeElapsedColumn()]
     if source.total_bytes is not None:
@@ -255,19 +254,10 @@ def _bar(source: _Source, skipped: int = 0) -> Iterator[Callable[[int], None]]:
         task = bar.add_task("storing", total=source.total_bytes)
 
         def advance(lines: int) -> None:
-            said = f"{lines:,} lines on disk" + (f", {skipped:,} of them before" if skipped else "")
+            said = f"{counted(lines, 'line')} on disk" + (f", {skipped:,} of them before" if skipped else "")
             bar.update(task, completed=source.bytes, description=said)
 
         yield advance
-
-
-def _so_far(summary: Summary) -> str:
-    count = summary.records + summary.duplicates
-    return f"{_lines(count)} {'is' if count == 1 else 'are'} stored" if count else "nothing was stored"
-
-
-def _lines(count: int) -> str:
-    return "1 line" if count == 1 else f"{count:,} lines"
 
 
 def _show(summary: Summary, *, json: bool, one: bool) -> None:
@@ -279,12 +269,15 @@ def _show(summary: Summary, *, json: bool, one: bool) -> None:
         if summary.duplicates:
             say("it was stored before, at this offset", "dim")
         return
-    said = f"{_lines(summary.records)} stored"
+    said = f"{counted(summary.records, 'line')} stored"
     if summary.first >= 0 and summary.records:
         # Others may write at the same time: their records then lie in between.
         dense = summary.next - summary.first == summary.records + summary.duplicates
         first, last = f"{summary.first:,}", f"{summary.next - 1:,}"
-        said += f" at offsets {first} to {last}" if dense else f" between offsets {first} and {last}"
+        if first == last:
+            said += f" at offset {first}"
+        else:
+            said += f" at offsets {first} to {last}" if dense else f" between offsets {first} and {last}"
     if summary.duplicates:
         said += f", {summary.duplicates:,} stored before"
     if summary.skipped:

@@ -2,27 +2,30 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
 
 from oncelog.cli import exits
-from oncelog.cli.listing import PartitionOption
+from oncelog.cli.listing import PartitionOption, StreamArgument
+from oncelog.cli.output import discard
 from oncelog.cli.record_json import line_for_terminal, record_json
-from oncelog.cli.remote import URL, UrlOption, failures_told, probe
+from oncelog.cli.remote import URL, UrlOption, end_if_missing, failures_told, probe, reached
 from oncelog.cli.screen import end
 from oncelog.client.client import AsyncClient
-from oncelog.client.errors import OffsetGone
+from oncelog.client.errors import NotFound, OffsetGone
 from oncelog.client.packing import Record
 from oncelog.client.reader import NOW, START, OnGone
 
+PLACES: Final = {"start": START, "end": NOW, "-1": START, "now": NOW}
+"""The last two are the protocol's own words for the same."""
+
 
 def read_command(
-    topic: Annotated[str, typer.Argument(metavar="STREAM", help="The stream's topic.")],
+    topic: StreamArgument,
     url: UrlOption = URL,
     begin: Annotated[str, typer.Option("--from", metavar="OFFSET|start|end", help="Where to begin.")] = "start",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
@@ -48,6 +51,10 @@ def read_command(
             asyncio.run(_read(url, topic, partition, place, write, follow=follow, left=count or sys.maxsize))
         except OffsetGone as gone:
             end(exits.REFUSED, f"offset {begin} is no longer kept: {topic} begins at {gone.floor} (--from start)")
+        except NotFound:
+            with reached(url) as log:
+                end_if_missing(log, topic, partition, "oncelog streams lists those that are there")
+            raise
 
 
 async def _read(
@@ -69,8 +76,8 @@ async def _read(
 
 
 def _place_of(begin: str) -> int:
-    if begin in ("start", "end"):
-        return START if begin == "start" else NOW
+    if begin in PLACES:
+        return PLACES[begin]
     if begin.isascii() and begin.isdigit():
         return int(begin)
     raise typer.BadParameter(f"{begin!r} is neither an offset nor start nor end", param_hint="--from")
@@ -81,8 +88,7 @@ def _quiet_when_unheard() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # Python flushes stdout once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard()
 
 
 def _writer(*, json: bool) -> Callable[[Record], None]:

@@ -1,0 +1,123 @@
+"""The input of `oncelog append`: its lines, which of them are records, and what to tell when it ends early.
+
+Every refusal in the middle of an input names a line of it, since that is what its owner can look at: a batch, and a
+place within one, are ours alone.
+"""
+
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Self
+
+from oncelog.cli import exits
+from oncelog.cli.lines import lines_of
+from oncelog.cli.screen import counted, end, say
+from oncelog.client.packing import RECORD_BYTES_MAX
+from oncelog.core.content_type import json_flaw
+
+
+class LineInvalid(Exception):
+    """A line that cannot be a record: says which, and why."""
+
+    def __init__(self, line: int, flaw: str) -> None:
+        super().__init__(f"line {line:,} {flaw}")
+        self.line = line
+
+
+class Source:
+    """Lines of a file or of stdin, counted for the progress bar as they are read."""
+
+    def __init__(self, path: Path | None, *, skips_blank: bool) -> None:
+        self.skips_blank = skips_blank
+        """Blank lines are left out, and are no records."""
+        self.is_json = skips_blank
+        """Every record must be JSON."""
+        self.total_bytes: int | None = None
+        self.bytes = 0
+        self.lines = 0
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        if self._path is None or str(self._path) == "-":
+            self._file = sys.stdin.buffer
+            if sys.stdin.isatty():
+                say("every line is a record; Ctrl-D ends", "dim")
+            return self
+        try:
+            self._file = self._path.open("rb")
+            self.total_bytes = os.fstat(self._file.fileno()).st_size or None
+        except OSError as error:
+            end(exits.USAGE, f"cannot read {self._path}: {error.strerror or error}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None and self._file is not sys.stdin.buffer:
+            self._file.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        assert self._file is not None
+        for line in lines_of(self._file):
+            self.bytes += len(line) + 1
+            self.lines += 1
+            if len(line) > RECORD_BYTES_MAX:
+                flaw = f"has {len(line):,} bytes, a record has at most {RECORD_BYTES_MAX:,}"
+                raise LineInvalid(self.lines, flaw)
+            if self.is_json and (line.strip() or not self.skips_blank) and (problem := json_flaw(line)):
+                if not line.strip():
+                    problem = "it is blank (--json-lines leaves such lines out)"
+                raise LineInvalid(self.lines, f"is not JSON: {problem}")
+            yield line
+
+
+class SoFar:
+    """How far an input has come, for whoever must be told when it ends early."""
+
+    def __init__(self) -> None:
+        self.stored = 0
+        """Records of this run that are on disk, whoever stored them."""
+        self.before = 0
+        """Lines that an earlier run has stored."""
+        self.next_line = 1
+        """The first that is not known to be stored, counted as people do."""
+        self.waits = False
+        """A batch was sent, and is not answered."""
+        self._records_before_blanks: deque[int] = deque()
+        self._blanks_passed = 0
+
+    def left_out(self, records: int) -> None:
+        """A blank line came behind so many records."""
+        self._records_before_blanks.append(records)
+
+    def record_stored(self, records: int) -> None:
+        """So many records are on disk, the first ones of the input."""
+        blanks = self._records_before_blanks
+        while blanks and blanks[0] <= records:
+            blanks.popleft()
+            self._blanks_passed += 1
+        self.next_line = records + self._blanks_passed + 1
+
+    def told(self, at_line: int = 0) -> str:
+        """What is stored, and which line is the next if that is not `at_line`, which was just told of."""
+        if not self.stored:
+            said = "nothing was stored"
+        else:
+            said = f"{counted(self.stored, 'line')} {'is' if self.stored == 1 else 'are'} stored"
+        if self.next_line in (1, at_line):
+            return said
+        return f"{said}, line {self.next_line:,} is the next"
+
+    def interrupted(self, *, is_named: bool) -> str:
+        """The same behind Ctrl-C: a named import can be resumed if there is something to go on behind."""
+        if not is_named:
+            return self.told()
+        said = self.told(self.next_line)
+        if self.waits:
+            return f"{said if self.stored else 'nothing is confirmed'}, --resume goes on behind what is stored"
+        if self.stored:
+            return f"{said}, --resume goes on behind {'it' if self.stored == 1 else 'them'}"
+        if self.before:
+            return f"{said} by this run, --resume goes on behind the {counted(self.before, 'line')} stored before"
+        return said
