@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import resource
+import shutil
 import socket
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from oncelog.cli import exits, machine
 from oncelog.cli.main import app
+from oncelog.limits import MIB
 from oncelog.spark import java as spark_java
 
 NAMES = (
@@ -82,6 +84,17 @@ def test_clock_that_was_never_set_fails_and_one_that_went_back_warns(tmp_path: P
     os.utime(segment, (now_ms / 1000, now_ms / 1000))
     assert machine.clock(tmp_path, now_ms).status == "ok"
     assert machine.clock(tmp_path, now_ms - 60_000).status == "warn"
+
+
+def test_disk_that_cannot_hold_a_new_log_fails_and_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: shutil._ntuple_diskusage(10 * MIB, 9 * MIB, MIB))
+    check = machine.free_space(tmp_path)
+    assert check.status == "fail"
+    assert check.hint == (
+        "a new log needs 320 MiB: 256 MiB of segments that are written in advance, the rest for its index"
+    )
 
 
 def test_log_in_the_directory_is_seen(tmp_path: Path) -> None:

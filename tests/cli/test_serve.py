@@ -56,7 +56,9 @@ def test_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     file.write_text("not a log")
     code, message = failed("--data", str(file), *ANY_PORT)
     assert code == exits.REFUSED
-    assert "--data names a directory" in message
+    assert message == f"oncelog: cannot open {file}: it is a file; --data names a directory\n"
+    _, message = failed("--data", str(file / "log"), *ANY_PORT)
+    assert message == f"oncelog: cannot open {file}/log: {file} is a file; --data names a directory\n"
     assert file.read_text() == "not a log"
 
 

@@ -35,8 +35,10 @@ PYSPARK_WANTED: Final = "4.3"
 RELEASED_MS: Final = 1_735_689_600_000
 """2025-01-01: no machine that runs this is older. A clock before it was never set."""
 
-FREE_BYTES_MIN: Final = (limits.SPARES_WANTED + 2) * limits.SEGMENT_BYTES_DEFAULT
-"""A new log: its first segment, the spares, as much again for the index."""
+AHEAD_BYTES: Final = (limits.SPARES_WANTED + 1) * limits.SEGMENT_BYTES_DEFAULT
+"""A new log's first segment and the spares, all written in advance."""
+FREE_BYTES_MIN: Final = AHEAD_BYTES + limits.SEGMENT_BYTES_DEFAULT
+"""Those, and room for the index."""
 FREE_BYTES_WANTED: Final = 10 * 1024 * limits.MIB
 MEMORY_BYTES_WANTED: Final = 1024 * limits.MIB
 
@@ -163,7 +165,8 @@ def free_space(directory: Path) -> Check:
     usage = shutil.disk_usage(existing(directory))
     found = f"{size(usage.free)} of {size(usage.total)}"
     if usage.free < FREE_BYTES_MIN:
-        return Check("free space", "fail", found, f"a new log takes {size(FREE_BYTES_MIN)} at once")
+        hint = f"a new log needs {size(FREE_BYTES_MIN)}: {size(AHEAD_BYTES)} of segments that are written in advance, "
+        return Check("free space", "fail", found, hint + "the rest for its index")
     if usage.free < FREE_BYTES_WANTED:
         return Check("free space", "warn", found, "a full disk refuses writes: make room before it comes to that")
     return Check("free space", "ok", found)

@@ -61,7 +61,7 @@ def serve_command(
     except StorageError as error:
         end(exits.DAMAGED if isinstance(error, Corruption) else exits.REFUSED, f"cannot open {chosen.data}: {error}")
     except OSError as error:
-        end(exits.REFUSED, _os_error(error, chosen.http.address))
+        end(exits.REFUSED, _os_error(error, chosen.data, chosen.http.address))
     if code == exits.DONE and sys.stderr.isatty():
         typer.echo("oncelog: stopped; every request that was accepted is answered", err=True)
     raise typer.Exit(code)
@@ -85,11 +85,13 @@ def _assignment(text: str) -> tuple[str, object]:
     return key.strip(), document["value"] if len(document) == 1 else value
 
 
-def _os_error(error: OSError, address: str) -> str:
+def _os_error(error: OSError, data: Path | None, address: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"cannot listen on {address}: another process does (--http 127.0.0.1:0 takes any free port)"
-    if isinstance(error, NotADirectoryError):
-        return f"cannot open {error.filename}: part of it is a file; --data names a directory"
+    if data is not None and isinstance(error, NotADirectoryError | FileExistsError):
+        file = next((path for path in (data, *data.parents) if path.exists() and not path.is_dir()), None)
+        if file is not None:
+            return f"cannot open {data}: {'it' if file == data else file} is a file; --data names a directory"
     if error.filename is not None:
         return f"cannot open {error.filename}: {error.strerror}"
     if isinstance(error, socket.gaierror):
