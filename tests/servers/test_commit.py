@@ -241,8 +241,8 @@ def asked(server: Running, target: str, **body: Any) -> Answer:
     return server.ask("POST", target, msgspec.json.encode(body), {"Content-Type": "application/json"})
 
 
-def staged(server: Running, stage_id: int, at: int, *values: bytes) -> Answer:
-    batch = codec.encode_values(values, TIME_MS)
+def staged(server: Running, stage_id: int, at: int, *values: bytes, time_ms: int = TIME_MS) -> Answer:
+    batch = codec.encode_values(values, time_ms)
     return server.ask("POST", f"/v1/stages/{stage_id}?at={at}", batch, {"Content-Type": "application/octet-stream"})
 
 
@@ -311,6 +311,14 @@ def test_stage_that_is_not_what_its_owner_believes_is_refused(shared: Running, t
     assert (wrong.status, wrong.code) == (409, "stage_count_mismatch")
     assert (wrong.json["expected"], wrong.json["actual"]) == (9, 1)
     assert shared.ask("HEAD", f"/v1/stream/{one}").next_offset == 1
+
+
+def test_same_records_encoded_again_later_are_a_retry_and_others_are_none(shared: Running) -> None:
+    stage_id = asked(shared, "/v1/stages").json["stage_id"]
+    assert not staged(shared, stage_id, 0, b"a", b"b").json["duplicate"]
+    again = staged(shared, stage_id, 0, b"a", b"b", time_ms=TIME_MS + 5).json
+    assert (again["duplicate"], again["count"]) == (True, 2)
+    assert staged(shared, stage_id, 0, b"a", b"c").code == "claim_invalid"
 
 
 def test_stage_takes_sound_batches_only(shared: Running) -> None:

@@ -31,7 +31,7 @@ _STREAM_PREFIX: Final = struct.Struct("<cQ")
 DIGEST_BYTES: Final = 16
 
 
-def content_digest(content: bytes | bytearray) -> bytes:
+def content_digest(content: bytes | bytearray | memoryview) -> bytes:
     """The `raw` digest: value bytes alone, transport headers never count."""
     return xxh3_128_digest(content)
 

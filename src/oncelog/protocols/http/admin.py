@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from oncelog import limits
+from oncelog.core import batch as codec
 from oncelog.core import command as c
 from oncelog.core import outcome as o
 from oncelog.core.content_type import ANY
@@ -390,8 +391,10 @@ def append_stage(request: Request, stage_id: int, query: Query) -> Action:
         raise TargetInvalid("at is the number of records that the stage holds: so a retry is recognised")
     at = query.number("at", 0, low=0, high=limits.SEQUENCE_MAX)
     batch, count = raw_batch(request.body)
-    # A retry sends the same bytes: nobody but this sender knows the stage, so the values need not be taken out.
-    command = c.AppendStage(stage_id, at, batch, count, content_digest(batch))
+    # By the records as they were sent: nobody but this sender knows the stage, so no value need be taken out. Without
+    # the times in front of them: who encodes the same records again, a moment later, sends a retry.
+    digest = content_digest(memoryview(batch)[codec.PRODUCER_ID_AT :])
+    command = c.AppendStage(stage_id, at, batch, count, digest)
     return Submit(command, rendered(o.StageDone, _stage_done))
 
 
