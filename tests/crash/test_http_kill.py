@@ -48,8 +48,8 @@ State.find_id = lambda state, id_hash: None
 
 CUT_WITHOUT_THE_LAST_RECORD = """
 import msgspec
-from oncelog.engine.engine import Engine
-honest = Engine.cut
+from oncelog.engine.lookups import Lookups
+honest = Lookups.cut
 def cut(engine, topics):
     found = honest(engine, topics)
     streams = [
@@ -58,7 +58,7 @@ def cut(engine, topics):
         for entry in found.streams
     ]
     return found._replace(streams=streams)
-Engine.cut = cut
+Lookups.cut = cut
 """
 
 RESTART_ON_EVERY_ZERO = """
