@@ -19,16 +19,13 @@ from oncelog.core import batch as codec
 from oncelog.core.record import MESSAGE_ID_HEADER
 from oncelog.limits import MIB
 from oncelog.spark.columnar import encoded_columns
-from oncelog.spark.options import OptionError
+from oncelog.spark.options import BATCH_BYTES_MOST, OptionError
 from oncelog.spark.routing import hashed_partitions
 
 SINK_COLUMNS: Final = ("value", "key", "topic", "partition", "headers", "timestamp", "message_id")
 
 RECORD_COST_BYTES: Final = 32
 """What stands around a record in a batch, at most, its headers aside."""
-
-BATCH_BYTES_MOST: Final = 3 * MIB
-"""Rows of one batch, whatever is asked for: the server's largest batch, with room for what stands around them."""
 
 HELD_BYTES_MAX: Final = 64 * MIB
 """Rows of all queues of a task. Beyond it the fullest is emptied: a task may write to thousands of streams."""

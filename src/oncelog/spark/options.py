@@ -11,10 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from oncelog.limits import KIB, MIB
+
 URL_VARIABLE: Final = "ONCELOG_URL"
 
 REQUEST_TIMEOUT_MS_DEFAULT: Final = 120_000
 """One call with all its retries. A server that is killed and started again answers well within it."""
+
+BATCH_BYTES_MOST: Final = 3 * MIB
+"""Rows of one batch, whatever is asked for: the server's largest batch, with room for what stands around them."""
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """In the order of Spark's Kafka source."""
@@ -152,7 +157,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         source_tracking=tracking == "checkpoint",
         checkpoint=options.get("checkpointLocation", ""),
         txn_version=-1 if version is None else _number(options, "txnVersion", 0, 0, 2**53 - 1),
-        batch_bytes=_number(options, "batchBytes", 1 << 20, 1 << 10, 3 << 20),
+        batch_bytes=_number(options, "batchBytes", MIB, KIB, BATCH_BYTES_MOST),
         request_timeout_ms=_number(options, "requestTimeoutMs", REQUEST_TIMEOUT_MS_DEFAULT, 1),
     )
 
