@@ -255,12 +255,52 @@ def test_a_producer_whose_last_place_is_in_another_stream_gets_that_streams_row_
     engine.clock.advance_ms(config.dedupe_floor_ms + 1)
     del engine.commits.state.streams[streams["a"]]  # as eviction does
     fresh = msgspec.structs.replace(append(b"y"), topic="b", claim=claim)
-    assert not engine.commits._is_loaded(fresh)
     first = engine.execute(fresh)
     assert isinstance(first, Confirmed)
     assert (first.duplicate, first.stream_id, first.first) == (False, streams["b"], 0)
     assert streams["a"] in engine.commits.state.streams
-    assert engine.commits._is_loaded(fresh), "its last place is a plain one now"
+
+
+def test_append_asks_for_rows_only_when_one_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SimEngine(WatchedDisk())
+    engine.execute(CreateTopic("a"))
+    topic = engine.view.topic("a")
+    assert topic is not None
+    asked: list[object] = []
+    load = engine.commits._load
+
+    def loaded(command: Command) -> None:
+        asked.append(command)
+        load(command)
+
+    monkeypatch.setattr(engine.commits, "_load", loaded)
+
+    def loads_of(command: Append) -> int:
+        asked.clear()
+        assert isinstance(engine.execute(command), Confirmed)
+        return len(asked)
+
+    def claimed(sequence: int) -> Append:
+        claim = ProducerClaim("http:p", 0, sequence, sequence, int(SequenceMode.REQUESTS))
+        return msgspec.structs.replace(append(b"w"), claim=claim)
+
+    assert loads_of(append(b"u")) == 0
+    assert loads_of(append(b"v", id_=b"1")) == 0
+    assert loads_of(append(b"v", id_=b"1")) == 1, "a known id leads to rows"
+    assert loads_of(claimed(0)) == 1, "nobody has asked for this producer yet"
+    assert loads_of(claimed(1)) == 0
+    engine.checkpoint()
+    del engine.commits.state.streams[topic.stream_ids[0]]  # as eviction does
+    assert loads_of(append(b"x")) == 1
+
+
+def test_row_that_stays_missing_is_a_bug_and_not_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SimEngine(WatchedDisk())
+    engine.execute(CreateTopic("a"))
+    engine.commits.state.topics.clear()
+    monkeypatch.setattr(engine.commits, "_load", lambda _command: None)
+    with pytest.raises(KeyError):
+        engine.execute(append(b"x"))
 
 
 # --- the reserve ---------------------------------------------------------------------------------------------------

@@ -28,7 +28,12 @@ CONFIGS = {
     "y": TopicConfig(id_zone="z", dedupe_floor_ms=10_000),
     "z": TopicConfig(id_zone="z", dedupe_floor_ms=FOREVER),
 }
-CAUSES = {Cause.CONTROL: "control", Cause.ABORTED: "aborted", Cause.DELETED: "deleted"}
+CAUSES = {
+    Cause.CONTROL: "control",
+    Cause.ABORTED: "aborted",
+    Cause.DELETED: "deleted",
+    Cause.DUPLICATE: "duplicate",
+}
 
 topics = st.sampled_from(["a", "a", "a", "b", "y", "z"])  # most of it meets on one stream
 ids = st.sampled_from([b"", b"", b"m1", b"m2", b"m3"])

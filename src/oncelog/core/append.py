@@ -57,16 +57,16 @@ EACH_RECORD_BYTES: Final = 96
 
 def decide_append(state: State, command: Append, now_ns: int) -> Decision:
     """One batch to one stream. The hot path: every look-up and call counts here."""
-    topic = state.topics.get(command.topic)
+    topic = state.topics[command.topic]
     partition = command.partition
     if topic is None or not 0 <= partition < len(topic.stream_ids):
-        # `needs` loads nothing for a command with a name that no table holds; then the answer is about that name.
         return None, names.command_refused(command) or TopicMissing(command.topic, partition)
     stream_id = topic.stream_ids[partition]
     stream = state.streams[stream_id]
     assert stream is not None, "a topic's streams are there"
+    txn_id = command.txn_id
     ids = b""
-    if command.message_id or command.txn_id:
+    if command.message_id or txn_id:
         decision, ids = _named(state, stream, command, now_ns)
         if decision is not None:
             return decision
@@ -75,7 +75,7 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
     epoch = sequence = -1
     refusal: Refusal | None = None
     if claim is not None:
-        producer = row = state.producers.get((stream_id, claim.name))
+        producer = row = state.producers[stream_id, claim.name]
         # The newest batch ends above the floor: nothing is forgotten. Everything else takes the long way.
         if row is not None and not (row.batches and row.batches[-1] > stream.floor):  # type: ignore[operator]
             producer = living(state, stream, row, now_ns)
@@ -91,34 +91,33 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
             return None, again
         else:
             refusal = refusal_of(verdict)  # type: ignore[arg-type]
-    count = command.count
+    count, batch, content_type, order_key = command.count, command.batch, command.content_type, command.order_key
     if (
-        stream.closed
-        or command.content_type
+        content_type
+        or order_key
+        or stream.closed
         or command.expected_tail >= 0
-        or command.order_key
         or not 0 < count <= _BATCH_RECORDS_MAX
-        or not 0 < len(command.batch) <= _BATCH_BYTES_MAX
+        or not 0 < len(batch) <= _BATCH_BYTES_MAX
     ):
         told = _stream_refuses(stream, command)
         # A request that came too early is told so, not that its condition fails: that is judged when it is its turn.
         if refusal is None or not isinstance(told, TailMismatch | OrderKeyNotRising):
             refusal = told or refusal
-    if not command.content_type and stream.config.content_type != _ANY:
-        refusal = refusal or batch_refused(stream.config.content_type, command.batch)
-    if refusal is None and (command.txn_id or stream.open_txns):
+    if not content_type and stream.config.content_type != _ANY:
+        refusal = refusal or batch_refused(stream.config.content_type, batch)
+    if refusal is None and (txn_id or stream.open_txns):
         refusal = _txn_refuses(state, stream, command, now_ns)
     if refusal is not None:
         return None, refusal
-    if command.close:
+    closes = command.close
+    if closes:
         flags |= CLOSES
-    if command.txn_id:
+    if txn_id:
         flags |= TRANSACTIONAL
     first = stream.tail
-    entry = Appended(
-        stream_id, first, count, command.batch, now_ns, flags, claim, epoch, ids, command.order_key, command.txn_id
-    )
-    return entry, Confirmed(stream_id, first, first + count, now_ns, False, False, epoch, sequence, command.close)
+    entry = Appended(stream_id, first, count, batch, now_ns, flags, claim, epoch, ids, order_key, txn_id)
+    return entry, Confirmed(stream_id, first, first + count, now_ns, False, False, epoch, sequence, closes)
 
 
 def _named(state: State, stream: Stream, command: Append, now_ns: int) -> tuple[Decision | None, bytes]:
@@ -189,7 +188,7 @@ def _txn_refuses(state: State, stream: Stream, command: Append, now_ns: int) -> 
             if any(claim.name == kafka_name(producer_id) for producer_id in stream.open_txns or ()):
                 return TxnRefused(TxnRefusal.INVALID_STATE.name)
         return None
-    txn = state.txns.get(command.txn_id)
+    txn = state.txns[command.txn_id]
     if claim is None:
         return TxnRefused(TxnRefusal.MAPPING.name)
     producer_id = txn.producer_id if txn is not None and claim.name == kafka_name(txn.producer_id) else -1

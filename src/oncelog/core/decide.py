@@ -16,13 +16,20 @@ from oncelog.core.state import State
 
 
 def decide(state: State, command: c.Command, now_ns: int) -> tuple[Entry | None, Outcome]:
-    """What the command brings about, if anything, and what its sender is told."""
+    """What the command brings about, if anything, and what its sender is told. Raises KeyError if a row that it needs
+    was not loaded; the caller may load what `needs` lists and ask again."""
     # Rules and entries use one time, which never runs backwards.
     if now_ns < state.time_ns:
         now_ns = state.time_ns
     kind = type(command)
-    if kind is c.Append:  # nearly all traffic: it looks at its names itself, and only where one is new
-        return append.decide_append(state, command, now_ns)  # type: ignore[arg-type]
+    if kind is c.Append:  # nearly all traffic: its names are looked at only where one is new
+        try:
+            return append.decide_append(state, command, now_ns)  # type: ignore[arg-type]
+        except KeyError:
+            # `needs` loads nothing for a command with a name that no table holds.
+            if (refusal := command_refused(command)) is None:
+                raise
+            return None, refusal
     refusal = command_refused(command)
     return _DECIDE[kind](state, command, now_ns) if refusal is None else (None, refusal)
 

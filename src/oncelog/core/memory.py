@@ -23,9 +23,6 @@ def removed_ns(state: State, outcome: Iterable[int]) -> int:
     numbers = iter(outcome)
     for stream_id, first, next_ in zip(numbers, numbers, numbers, strict=True):
         if first < next_:
-            if stream_id not in state.streams:
-                # `needs` asks for it; a caller that took a short cut past it gets a longer memory, never a shorter.
-                return RETAINED
             when = message_id.removal_ns(state.streams[stream_id], next_ - 1)
             if when == RETAINED:
                 return RETAINED

@@ -1,7 +1,7 @@
 """The state that commands are decided against: the rows loaded so far, and what changed since it was last asked.
 
 A cache with a strict contract. A key that was loaded is in its table, as a row or as None (known to be absent); a key
-that is not in its table was never loaded, and touching it is a bug of the caller (`core.needs` lists what to load).
+that is not in its table was never loaded, and touching it is a KeyError (`core.needs` lists what to load).
 Message ids are the exception, since nearly all of them are fresh: what is not found is absent, once the caller has
 loaded what `core.needs.ids` asked for.
 

@@ -1,6 +1,6 @@
 """The single writer, without I/O: commands in, groups out, answers when a group is durable.
 
-    submit -> load what `needs` asks -> decide -> encode into the open group -> apply to the private state
+    submit -> load what is missing of what `needs` asks -> decide -> encode into the open group -> apply to the state
     next_group -> seal the open group; the shell writes and syncs it
     written -> reveal the group's changes
     answer -> tell everyone who waited for it
@@ -24,7 +24,6 @@ from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
 from oncelog.core.message_id import id_hash
 from oncelog.core.outcome import NoRoom, NotFound, Outcome, Overloaded, TooLarge
-from oncelog.core.producer import Producer
 from oncelog.core.state import State
 from oncelog.engine.read_view import ReadView, ViewChanges, take_changes
 from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry
@@ -38,16 +37,29 @@ JOIN_BYTES_MAX: Final = 16 * limits.KIB
 """Batches up to this size are copied into one buffer per group; larger ones are written from where they are."""
 
 
-_NOT_LOADED: Final = Producer(-1, -1, -1, -1, ())
-
-
 class Group:
     """What one fdatasync will cover, and who waits for it."""
 
-    __slots__ = ("answers", "buffers", "changes", "entry_count", "last_entry", "open", "payload_bytes", "time_ns")
+    __slots__ = (
+        "answers",
+        "buffers",
+        "changes",
+        "entry_count",
+        "last_entry",
+        "number",
+        "open",
+        "payload_bytes",
+        "reserved",
+        "room",
+        "time_ns",
+    )
 
     def __init__(self, open_group: OpenGroup, time_ns: int) -> None:
         self.open = open_group
+        self.number = open_group.group
+        self.reserved = open_group.reserved
+        self.room = open_group.room - GROUP_HEADER.size
+        """Bytes that may still join."""
         self.time_ns = time_ns
         """When it was opened."""
         self.buffers: list[bytes] = []
@@ -103,19 +115,16 @@ class CommitLoop:
         """Decide and append one command; False if it has to wait for the next group."""
         if self.held and not self.index_full:
             return False
-        state = self.state
-        if type(command) is not Append or not self._is_loaded(command):
-            self._load(command)
         group = self._open
         # One time for all that joins a group: it is open for a millisecond or two, and a clock costs as much as a look
         # into three tables. Not for timers: a group stays open while the disk hangs, and the overdue would seem early.
         now_ns = self._clock() if group is None or command.urgent else group.time_ns
-        entry, outcome = decide(state, command, now_ns)
+        entry, outcome = self._decided(command, now_ns)
         if entry is None:
             self._answer(reply, outcome)
             return True
         buffers = encode_entry(entry)
-        size = sum(map(len, buffers))
+        size = entry.batch_at + len(entry.batch) if type(entry) is Appended else sum(map(len, buffers))
         if self.held and not command.urgent:
             self._answer(reply, NoRoom(size))
             return True
@@ -130,12 +139,12 @@ class CommitLoop:
                 self._answer(reply, NoRoom(size))
                 return True
             group = self._open = Group(open_group, now_ns)
-        elif group.open.reserved and not command.urgent:
+        elif group.reserved and not command.urgent:
             if not self.disk_full:
                 return False  # a spare is on its way
             self._answer(reply, NoRoom(size))
             return True
-        elif size > group.open.room - group.payload_bytes:
+        elif size > group.room:
             return False
         self._append(group, entry, buffers, size)
         group.answers.append((reply, outcome))
@@ -143,34 +152,35 @@ class CommitLoop:
 
     def _append(self, group: Group, entry: Entry, buffers: list[bytes], size: int) -> None:
         apply(self.state, entry)
-        self._places.add_entry(entry, group.open.group, group.payload_bytes)
+        self._places.add_entry(entry, group.number, group.payload_bytes)
         group.buffers += buffers
         group.payload_bytes += size
+        group.room -= size
         group.entry_count += 1
-        if self.on_applied is not None and type(entry) is not Appended:
+        if type(entry) is not Appended and self.on_applied is not None:
             self.on_applied(entry)
 
-    def _is_loaded(self, command: Append) -> bool:
-        """The common case of `needs`, without its machinery: a stream that is there, and an id that nobody knows."""
-        if command.txn_id:
-            return False
+    def _decided(self, command: Command, now_ns: int) -> tuple[Entry | None, Outcome]:
+        """Decide. An append nearly always finds its rows loaded, and asking `needs` would cost more than deciding: it
+        is tried at once, and a row that is missing after all is a KeyError. `decide` changes nothing."""
+        if type(command) is Append and (not command.message_id or self._is_new_id(command)):
+            try:
+                return decide(self.state, command, now_ns)
+            except KeyError:
+                pass
+        self._load(command)
+        return decide(self.state, command, now_ns)
+
+    def _is_new_id(self, command: Append) -> bool:
+        """Whether nobody knows the message id. Ids that are not found count as absent, so the index must be asked
+        first; of a known one, `needs` lists the rows that it leads to. False also if the stream is not loaded."""
         state = self.state
         topic = state.topics.get(command.topic)
         if topic is None or not 0 <= command.partition < len(topic.stream_ids):
             return False
-        stream_id = topic.stream_ids[command.partition]
-        stream = state.streams.get(stream_id)
+        stream = state.streams.get(topic.stream_ids[command.partition])
         if stream is None:
             return False
-        if command.claim is not None:
-            producer = state.producers.get((stream_id, command.claim.name), _NOT_LOADED)
-            if producer is _NOT_LOADED:
-                return False
-            # A sequence that a known message id used up may lead to a row of another stream.
-            if producer is not None and producer.batches and type(producer.batches[-2]) is not int:
-                return False
-        if not command.message_id:
-            return True
         hash_ = id_hash(stream, command.message_id)
         if hash_ in state.ids or hash_ in state.ids_sealing or self._index.find_ids([hash_]):
             return False
