@@ -84,7 +84,25 @@ def test_walk_names_the_chunk_that_is_not_loaded() -> None:
     del state.holes[(1, 1)]
     with pytest.raises(holes.ChunkMissing) as missing:
         holes.step_over(state, stream, CHUNK - 1)
-    assert missing.value.key == (1, 1)
+    assert missing.value.keys == [(1, 1)]
+
+
+def test_long_run_of_holes_is_asked_for_in_a_few_rounds() -> None:
+    chunks = 1000
+    stored = {(1, number): HoleChunk([number * CHUNK, (number + 1) * CHUNK, 0, -1]) for number in range(chunks)}
+    state, stream = State(), Stream(1, 1, 0, TopicConfig(), tail=chunks * CHUNK + 5)
+    stream.hole_count = chunks * CHUNK
+    asked: list[list[tuple[int, int]]] = []
+    while True:
+        try:
+            assert holes.step_over(state, stream, 0) == chunks * CHUNK
+            break
+        except holes.ChunkMissing as missing:
+            asked.append(missing.keys)
+            state.holes.update((key, stored.get(key)) for key in missing.keys)
+    assert [len(keys) for keys in asked[:4]] == [1, 2, 4, 8]
+    assert len(asked) < 12
+    assert sum(map(len, asked)) == chunks + 1, "none twice, and none behind the tail"
 
 
 def test_stream_without_holes_asks_for_no_chunk() -> None:

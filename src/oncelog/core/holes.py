@@ -57,24 +57,33 @@ def add(chunk: HoleChunk, first: int, next_: int, cause: int, producer_id: int) 
 
 
 class ChunkMissing(Exception):
-    """A walk needs a chunk that is not loaded. Caught by `core.needs`, and by who lists cursors; else it is a bug."""
+    """A walk needs chunks that are not loaded. Caught by `core.needs`, and by who lists cursors; else it is a bug.
 
-    def __init__(self, key: tuple[int, int]) -> None:
-        self.key = key
-        super().__init__(f"hole chunk {key} was not loaded")
+    `keys` are the first one, and as many behind it as stand loaded without a gap before it: a walk over a long run of
+    holes begins anew after each loading, and so it does that a dozen times instead of once per chunk."""
+
+    def __init__(self, state: State, stream: Stream, number: int) -> None:
+        stream_id = stream.stream_id
+        loaded = 0
+        while (stream_id, number - loaded - 1) in state.holes:
+            loaded += 1
+        last = max(number, min(number + loaded, chunk_of(stream.tail)))
+        wanted = ((stream_id, chunk) for chunk in range(number, last + 1))
+        self.keys = [key for key in wanted if key not in state.holes]
+        super().__init__(f"hole chunk {(stream_id, number)} was not loaded")
 
 
-def _chunk(state: State, stream_id: int, chunk: int) -> HoleChunk | None:
-    key = (stream_id, chunk)
+def _chunk(state: State, stream: Stream, number: int) -> HoleChunk | None:
+    key = (stream.stream_id, number)
     if key not in state.holes:
-        raise ChunkMissing(key)
+        raise ChunkMissing(state, stream, number)
     return state.holes[key]
 
 
 def step_over(state: State, stream: Stream, offset: int) -> int:
     """The first offset at or after `offset` that is no hole, at most the tail."""
     while stream.hole_count and offset < stream.tail:
-        chunk = _chunk(state, stream.stream_id, chunk_of(offset))
+        chunk = _chunk(state, stream, chunk_of(offset))
         hole = hole_at(chunk, offset) if chunk is not None else None
         if hole is None:
             break
@@ -89,7 +98,7 @@ def deletable_parts(state: State, stream: Stream, first: int, next_: int) -> lis
         return [first, next_] if first < next_ else []
     parts: list[int] = []
     for number, begin, end in split_by_chunk(first, next_):
-        chunk = _chunk(state, stream.stream_id, number)
+        chunk = _chunk(state, stream, number)
         for hole_first, hole_next, cause in overlapping(chunk, begin, end) if chunk is not None else ():
             if cause == Cause.ABORTED:
                 continue

@@ -45,7 +45,7 @@ class Wanted:
         try:
             walk()
         except holes.ChunkMissing as missing:
-            self.missing.append((Table.HOLES, missing.key))
+            self.missing += [(Table.HOLES, key) for key in missing.keys]
 
     def found_id(self, stream: Stream, message_id_: bytes) -> None:
         """The rows that say whether a found id still counts and whether its record is gone."""

@@ -60,7 +60,8 @@ class Lookups:
             try:
                 return as_told(self._state, stream, cursor)
             except ChunkMissing as missing:
-                self._state.tables[Table.HOLES][missing.key] = self._index.get(Table.HOLES, missing.key)
+                for key in missing.keys:
+                    self._state.tables[Table.HOLES][key] = self._index.get(Table.HOLES, key)
 
     def cut(self, topics: list[str] | None = None) -> Cut:
         """One entry number, and every stream's stable offset there."""
