@@ -41,6 +41,7 @@ from oncelog.core.outcome import (
     TopicMissing,
 )
 from oncelog.core.producer import ProducerClaim
+from oncelog.core.rows import TopicConfig
 from oncelog.testing.core_harness import CoreHarness, records, requests, rising
 
 BATCH = codec.encode_one(b"value", 1)
@@ -447,3 +448,39 @@ def test_append_to_a_name_that_no_table_holds_is_missing(log: CoreHarness, name:
     assert log.append(name, message_id=b"m") == TopicMissing(name)
     assert log.append("t", partition=1) == TopicMissing("t", 1)
     assert log.append("t", partition=-1) == TopicMissing("t", -1)
+
+
+# --- ids of a zone -------------------------------------------------------------------------------------------------
+
+
+def test_zone_id_with_its_old_sequence_is_known_after_its_stream_was_deleted(log: CoreHarness) -> None:
+    """Producers are forgotten with the stream and ids of a zone are not: the sequence is no reason to refuse it."""
+    zone = TopicConfig(id_zone="z")
+    log.create("a", config=zone)
+    for sequence in range(3):
+        log.append("a", b"other", claim=requests("http:p", sequence))
+    stored = confirmed(log.append("a", b"value", message_id=b"m", claim=requests("http:p", 3)))
+    log.run(DeleteTopic("a"))
+    log.create("a", config=zone)
+    again = confirmed(log.append("a", b"value", message_id=b"m", claim=requests("http:p", 3)))
+    assert (again.duplicate, again.gone, again.stream_id, again.first) == (True, True, stored.stream_id, 3)
+
+
+def test_zone_id_of_a_stream_that_is_there_waits_for_its_turn(log: CoreHarness) -> None:
+    zone = TopicConfig(id_zone="z")
+    log.create("a", config=zone)
+    log.create("b", config=zone)
+    log.append("a", b"value", message_id=b"m")
+    early = log.append("b", b"value", message_id=b"m", claim=requests("http:p", 1))
+    assert isinstance(early, SequenceGap)
+
+
+def test_duplicate_in_another_stream_of_its_zone_does_not_tell_that_the_stream_asked_is_closed(
+    log: CoreHarness,
+) -> None:
+    zone = TopicConfig(id_zone="z")
+    log.create("a", config=zone)
+    log.create("b", config=zone)
+    log.append("a", b"value", message_id=b"m", close=True)
+    assert confirmed(log.append("a", b"value", message_id=b"m", close=True)).closed
+    assert not confirmed(log.append("b", b"value", message_id=b"m")).closed

@@ -329,13 +329,37 @@ def test_partial_duplicate_is_refused_whole(log: CoreHarness) -> None:
     log.append("a", b"1", message_id=b"m1")
     partly = Commit([put("a", b"1", message_id=b"m1"), put("b", b"2", message_id=b"m2")])
     assert refused(log, partly) == PartlyDuplicate(1, 1, 2, 0)
-    assert refused(log, Commit([put("b", b"2"), put("a", b"1", message_id=b"m1")])) == PartlyDuplicate(1, 1, 2, 0)
+    unnamed = Commit([put("b", b"2"), put("a", b"1", message_id=b"m1")], commit_id="c")
+    assert refused(log, unnamed) == PartlyDuplicate(1, 1, 2, 0)
     assert tail(log, "b") == 0
+
+
+def test_ids_on_some_appends_alone_are_refused_before_there_is_a_success_to_retry(log: CoreHarness) -> None:
+    appends = [put("a", b"1", message_id=b"m1"), put("b", b"2")]
+    assert isinstance(refused(log, Commit(appends)), ClaimInvalid)
+    assert (tail(log, "a"), tail(log, "b")) == (0, 0)
+    for commit in (
+        Commit(appends, commit_id="c"),
+        Commit([put("a", b"3", message_id=b"m3"), put("b", b"4")], claim=requests("http:p", 0)),
+    ):
+        first = log.run(commit)
+        assert isinstance(first, CommitConfirmed)
+        again = log.run(commit)
+        assert isinstance(again, CommitConfirmed)
+        assert (again.duplicate, again.outcome) == (True, first.outcome)
+
+
+def test_a_fenced_commit_of_which_some_ids_are_known_is_told_that_it_is_fenced(log: CoreHarness) -> None:
+    """Not that it is stored in part, and to send the rest alone: it may be stored whole."""
+    commit = Commit([put("a", b"1", message_id=b"m1"), put("b", b"2")], claim=requests("http:p", 0))
+    assert isinstance(log.run(commit), CommitConfirmed)
+    assert isinstance(log.run(Commit([put("a", b"3")], claim=requests("http:p", 0, epoch=1))), CommitConfirmed)
+    assert isinstance(refused(log, commit), Fenced)
 
 
 def test_id_conflict_in_a_commit_is_refused_whole(log: CoreHarness) -> None:
     log.append("a", b"1", message_id=b"m1")
-    conflict = refused(log, Commit([put("b", b"2"), put("a", b"x", message_id=b"m1")]))
+    conflict = refused(log, Commit([put("b", b"2"), put("a", b"x", message_id=b"m1")], commit_id="c"))
     assert conflict == IdConflict(2, 0, content_digest(b"1"), content_digest(b"x"))
 
 

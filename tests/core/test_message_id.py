@@ -37,9 +37,17 @@ def test_value_packs_to_forty_bytes_and_back() -> None:
 
 def test_one_record_has_the_digest_of_its_value_and_many_are_framed() -> None:
     assert message_id.values_digest([b"a"]) == message_id.content_digest(b"a")
-    assert message_id.values_digest([None]) == message_id.content_digest(b"")
-    framed = {message_id.values_digest(values) for values in ([b"a", b"b"], [b"ab", b""], [b"", b"ab"], [b"ab", None])}
-    assert len(framed) == 4
+    lists: tuple[list[bytes | None], ...] = (
+        [b"a", b"b"],
+        [b"ab", b""],
+        [b"", b"ab"],
+        [b"ab", None],
+        [b"1:a1:b"],
+        [b""],
+        [None],
+        [b"-"],
+    )
+    assert len({message_id.values_digest(values) for values in lists}) == len(lists)
 
 
 def test_hash_tells_streams_and_zones_apart() -> None:

@@ -220,14 +220,13 @@ def kafka_name(producer_id: int) -> str:
 # --- duplicates ----------------------------------------------------------------------------------------------------
 
 
-def duplicate_of_id(state: State, value: bytes, digest: bytes) -> Confirmed | IdConflict:
-    """The answer to a known id: its first outcome, or a conflict (P3)."""
+def duplicate_of_id(state: State, asked: Stream, value: bytes, digest: bytes) -> Confirmed | IdConflict:
+    """The answer to a known id of `asked` or of its zone: its first outcome, or a conflict (P3)."""
     stored_digest, stream_id, offset, time_ms, count = message_id.unpack(value)
     if stored_digest != digest:
         return IdConflict(stream_id, offset, stored_digest, digest)
     gone = is_gone(state, stream_id, offset)
-    stored = state.streams[stream_id]
-    closed = stored is not None and stored.closed and offset + count == stored.tail
+    closed = stream_id == asked.stream_id and asked.closed and offset + count == asked.tail
     return Confirmed(stream_id, offset, offset + count, time_ms * 1_000_000, True, gone, closed=closed)
 
 
@@ -269,7 +268,7 @@ def _closed_again(stream: Stream, producer: Producer | None, command: Append, cl
 def _known_id_again(
     state: State, stream: Stream, command: Append, id_hash: bytes, value: bytes, now_ns: int
 ) -> Decision:
-    answer = duplicate_of_id(state, value, command.digest)
+    answer = duplicate_of_id(state, stream, value, command.digest)
     if isinstance(answer, IdConflict):
         return None, answer
     operations: list[Operation] = []
@@ -285,11 +284,17 @@ def _known_id_again(
             operations.append(Claimed(stream.stream_id, claim, answer.epoch, outcome, renews))
         elif isinstance(verdict, Duplicate):
             answer.epoch, answer.sequence = verdict.epoch, verdict.last
-        elif isinstance(verdict, Gap | EpochMustStartAtZero) and not renews:
+        elif isinstance(verdict, Gap | EpochMustStartAtZero) and not renews and _is_there(state, answer.stream_id):
             # Had this very request succeeded before, its sequence would be known: it is early, and must be used up in
-            # its turn, or the one behind it would be a gap for ever.
+            # its turn, or the one behind it would be a gap for ever. Not so if it went to a stream that is deleted:
+            # its producers are forgotten with it, while an id of a zone is not.
             return None, refusal_of(verdict)
     return (Compound(now_ns, operations) if operations else None), answer
+
+
+def _is_there(state: State, stream_id: int) -> bool:
+    stream = state.streams[stream_id]
+    return stream is not None and not stream.deleted_ns
 
 
 def judged_against(
@@ -326,7 +331,7 @@ class _Each:
         stream = self.stream
         id_hash = digest = b""
         if record.message_id:
-            digest = message_id.content_digest(record.value or b"")
+            digest = message_id.values_digest([record.value])
             if (refusal := id_refused(record.message_id, digest)) is not None:
                 return refusal
             id_hash = message_id.id_hash(stream, record.message_id)
@@ -365,7 +370,7 @@ class _Each:
         value = known_id(self.state, self.stream, id_hash, self.now_ns)
         if value is None:
             return None
-        answer = duplicate_of_id(self.state, value, digest)
+        answer = duplicate_of_id(self.state, self.stream, value, digest)
         if isinstance(answer, Confirmed) and answer.gone and use_counts(self.stream):
             self.used[id_hash] = value
         return answer

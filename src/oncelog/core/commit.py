@@ -85,12 +85,12 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     """All of it, or none of it."""
     if not command.appends and not command.cursors:
         return None, ClaimInvalid("nothing is named to be done: a commit appends records or moves a cursor")
-    refusal = _appends_refused(command)
-    if refusal is not None:
-        return None, refusal
     claim = command.claim
     digest = b""
     claims = bool(command.commit_id) or claim is not None
+    refusal = _appends_refused(command, claims=claims)
+    if refusal is not None:
+        return None, refusal
     try:
         digests = [append_digest(append) if claims or append.message_id else b"" for append in command.appends]
     except BatchInvalid as error:
@@ -119,14 +119,20 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     known, refusal = _known_ids(state, command, streams, digests, now_ns)
     if refusal is None and known is not None:
         return _all_known(state, command, claimed, known, digest, now_ns)
-    refusal = refusal or again or _closed(streams) or _content_refused(command, streams)
+    refusal = again or refusal or _closed(streams) or _content_refused(command, streams)
     refusal = refusal or _conditions_refuse(state, command.conditions, now_ns)
     if refusal is not None:
         return None, refusal
     return _build(state, command, streams, digests, claimed, digest, now_ns)
 
 
-def _appends_refused(command: Commit) -> Refusal | None:
+def _appends_refused(command: Commit, *, claims: bool) -> Refusal | None:
+    named = sum(bool(append.message_id) for append in command.appends)
+    if not claims and 0 < named < len(command.appends):
+        # Its retry could not be told from a commit of which some part is known: it would have to be refused.
+        return ClaimInvalid(
+            "some appends carry a message id and others do not: give every one an id, or the commit an id or a producer"
+        )
     for append in command.appends:
         refusal = append_refused(append.batch, append.count)
         if append.message_id:
@@ -218,7 +224,7 @@ def _known_ids(
         value = known_id(state, stream, id_hash, now_ns)
         if value is None:
             continue
-        answer = duplicate_of_id(state, value, digest)
+        answer = duplicate_of_id(state, stream, value, digest)
         if isinstance(answer, IdConflict):
             return None, answer
         known.outcome += (answer.stream_id, answer.first, answer.next)

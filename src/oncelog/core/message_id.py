@@ -37,10 +37,12 @@ def content_digest(content: bytes | bytearray | memoryview) -> bytes:
 
 
 def values_digest(values: Sequence[bytes | None]) -> bytes:
-    """The `raw` digest of a batch. One record has the digest of its value, so that an id meets across faces."""
-    if len(values) == 1:
-        return content_digest(values[0] or b"")
-    digest = xxh3_128()
+    """The `raw` digest of a batch. One record has the digest of its value, so that an id meets across faces. Everything
+    else is hashed with a seed: framed values must not be taken for one record that is spelled like them, nor a missing
+    value for an empty one."""
+    if len(values) == 1 and (value := values[0]) is not None:
+        return content_digest(value)
+    digest = xxh3_128(seed=len(values))
     for value in values:
         digest.update(b"-" if value is None else b"%d:" % len(value))
         digest.update(value or b"")

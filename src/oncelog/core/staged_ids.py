@@ -27,7 +27,7 @@ def ids_in(first: int, batch: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     for delta, value, pairs in zip(deltas, values, headers, strict=True):
         for name, content in pairs:
             if name == MESSAGE_ID_HEADER and content:
-                yield first + delta, content, message_id.content_digest(value or b"")
+                yield first + delta, content, message_id.values_digest([value])
                 break
 
 
@@ -66,7 +66,7 @@ class StagedIds:
                 self._fresh[hash_] = (digest, stream_id, offset)
                 packed.append(packed_id(hash_, digest, number, 1))
                 continue
-            answer = duplicate_of_id(self._state, value, digest)
+            answer = duplicate_of_id(self._state, stream, value, digest)
             if isinstance(answer, IdConflict):
                 return b"", answer
             if answer.gone and use_counts(stream):

@@ -220,8 +220,9 @@ class Model(StageModel):
         """The id is known: the first outcome, and the sequence is used up."""
         if known["digest"] != command.digest:
             return o.IdConflict(known["stream"], known["first"], known["digest"], command.digest)
-        answer = self.duplicate_by_id(known)
-        if command.claim is not None and self.is_early(stream["id"], command.claim):
+        answer = self.duplicate_by_id(stream, known)
+        is_there = self.streams[known["stream"]]["deleted"] is None
+        if command.claim is not None and is_there and self.is_early(stream["id"], command.claim):
             refusal: o.Refusal = self.judge(stream["id"], command.claim)[1]
             return refusal
         self.use_id(stream, known)
@@ -234,11 +235,11 @@ class Model(StageModel):
                 answer.epoch, answer.sequence = numbers["epoch"], numbers["last"]
         return answer
 
-    def duplicate_by_id(self, known: Thing) -> o.Confirmed:
+    def duplicate_by_id(self, asked: Thing, known: Thing) -> o.Confirmed:
         """The first outcome of an id, and whether its record is gone."""
         stream = self.streams[known["stream"]]
         first, next_ = known["first"], known["first"] + known["count"]
-        closed = stream["closed"] and next_ == len(stream["records"])
+        closed = stream is asked and stream["closed"] and next_ == len(stream["records"])
         return o.Confirmed(known["stream"], first, next_, known["ms"] * MS, True, self.is_gone(known), closed=closed)
 
     def duplicate_by_sequence(self, stream: Thing, numbers: Thing) -> o.Confirmed:
@@ -262,7 +263,7 @@ class Model(StageModel):
                 if known["digest"] != digest:
                     answers.append(o.IdConflict(known["stream"], known["first"], known["digest"], digest))
                     continue
-                answer = self.duplicate_by_id(known)
+                answer = self.duplicate_by_id(stream, known)
                 answer.time_ns = self.now if known.get("time") == self.now else answer.time_ns
                 answers.append(answer)
                 known["used later"] = self.is_gone(known)
@@ -307,6 +308,12 @@ class Model(StageModel):
 
     def commit(self, command: c.Commit) -> o.Outcome:
         """All of it, or none."""
+        named = [append for append in command.appends if append.message_id]
+        if named and len(named) < len(command.appends) and not command.commit_id and command.claim is None:
+            return o.ClaimInvalid(
+                "some appends carry a message id and others do not: "
+                "give every one an id, or the commit an id or a producer"
+            )
         contents = [append.digest for append in command.appends]
         content = (
             [(append.topic, append.partition, append.count, append.digest) for append in command.appends],
@@ -340,7 +347,7 @@ class Model(StageModel):
             streams.append(stream)
         refusal, ids = self.commit_ids(command, streams)
         if refusal is not None:
-            return refusal
+            return numbers if verdict == "refuse" else refusal
         if ids:
             outcome = [n for known in ids for n in (known["stream"], known["first"], known["first"] + known["count"])]
             for append_stream, known in zip(streams, ids, strict=True):

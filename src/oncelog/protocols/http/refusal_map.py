@@ -47,8 +47,8 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.ClaimConflict: Rule(409, "{claim_id!r} was used for other content", "another commit needs another id"),
     o.PartlyDuplicate: Rule(
         409,
-        "{known} of the message ids are stored already and {new} are not",
-        "nothing was written: send the rest alone",
+        "{known} of the appends are stored already under their message ids and {new} are not known",
+        "nothing was written now: ask for the receipts of the ids, then send what is missing alone",
     ),
     o.TailMismatch: Rule(
         412, "the stream ends at {tail}, not at {expected}", "read on from the expected offset, then try again"
