@@ -25,6 +25,8 @@ from oncelog.client import (
     Reader,
     Stream,
 )
+from oncelog.client.reader import START
+from oncelog.client.sync import LoopThread
 from tests.client.peer import FakeLog, Peer, Reply, Request, Script, problem
 from tests.client.test_reader import FakeStream
 
@@ -211,6 +213,28 @@ def test_reading_crosses_the_thread_once_per_answer_and_keeps_its_place() -> Non
             assert [record.offset for record in reader] == [4, 5]
             assert (reader.offset, reader.up_to_date, reader.closed) == (6, True, False)
         assert sum(request.path == "/v1/stream/a" for request in thread.peer.requests) == 3
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_answer_that_comes_as_the_waiting_thread_is_interrupted_is_read_the_next_time(
+    one_by_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(lambda: FakeStream("abcdef", batch_records=4)) as (_, client), client.reader("a", live=False) as reader:
+        run = LoopThread.run
+
+        def interrupted(self: LoopThread, coroutine: Coroutine[Any, Any, object]) -> object:
+            run(self, coroutine)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LoopThread, "run", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(reader) if one_by_one else reader.read()
+        assert reader.offset == START
+        found = [next(reader)] if one_by_one else reader.read()
+        assert [record.offset for record in found] == list(range(len(found)))
+        assert reader.offset == len(found)
+        assert [record.offset for record in reader] == list(range(len(found), 6))
 
 
 def test_a_callback_cannot_wait_for_the_client() -> None:

@@ -147,6 +147,7 @@ class Reader:
         self._thread = thread
         self._inner = inner
         self._records: list[Record] = []
+        """What was fetched and not handed out yet. Reversed, so that each record leaves at the cheap end."""
         self._offset = inner.offset
         thread.keep(self)
 
@@ -167,19 +168,26 @@ class Reader:
 
     def read(self, *, wait: bool | None = None) -> list[Record]:
         """The next records; an empty list at the end. `wait`, if not told as `live` says, for at least one."""
-        records = self._records[::-1] or self._thread.run(self._inner.read(wait=wait))
-        self._records = []
-        self._offset = self._inner.offset
+        if not self._records:
+            self._thread.run(self._fill(wait))
+        records = self._records[::-1]
+        self._records, self._offset = [], self._inner.offset
         return records
+
+    async def _fill(self, wait: bool | None) -> None:
+        """In the client's thread: what comes is kept before anybody is told of it. An interrupt of the thread that
+        waits then finds it here the next time; as a result on its way it would be lost."""
+        if not self._records:
+            self._records = (await self._inner.read(wait=wait))[::-1]
 
     def __iter__(self) -> Iterator[Record]:
         return self
 
     def __next__(self) -> Record:
         if not self._records:
-            # Reversed, so that each record leaves at the cheap end; the thread is crossed once per answer.
-            self._records = self.read()[::-1]
+            self._thread.run(self._fill(None))
             if not self._records:
+                self._offset = self._inner.offset
                 raise StopIteration
         record = self._records.pop()
         self._offset = record.offset + 1 if self._records else self._inner.offset
