@@ -228,6 +228,23 @@ def test_writes_are_refused_and_all_else_goes_on_while_the_index_has_no_room() -
     assert isinstance(engine.execute(append(b"y")), Confirmed)
 
 
+def test_retry_of_a_trimmed_record_needs_no_room_and_a_new_id_does() -> None:
+    """The retry would begin the id's memory anew, which takes an entry. An id that nobody knows must be stored, even
+    beside a sequence that was written before: told that it is stored, its sender may send it without the sequence."""
+    engine = SimEngine(WatchedDisk())
+    engine.execute(CreateTopic("a"))
+    claim = ProducerClaim("http:p", 0, 0, 0, int(SequenceMode.REQUESTS))
+    engine.execute(append(b"x", id_=b"1"))
+    engine.execute(msgspec.structs.replace(append(b"y"), claim=claim))
+    engine.execute(Trim("a", 0, 1))
+    engine.commits.held = engine.commits.index_full = True
+    retried = engine.execute(append(b"x", id_=b"1"))
+    assert isinstance(retried, Confirmed)
+    assert (retried.duplicate, retried.gone, retried.first) == (True, True, 0)
+    assert isinstance(engine.execute(msgspec.structs.replace(append(b"y", id_=b"2"), claim=claim)), NoRoom)
+    assert isinstance(engine.execute(append(b"x", id_=b"3")), NoRoom)
+
+
 # --- the short cut past `needs` ------------------------------------------------------------------------------------
 
 
