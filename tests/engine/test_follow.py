@@ -12,6 +12,7 @@ from oncelog.core.command import (
     DeleteTopic,
     EndTxn,
     InitProducer,
+    Trim,
 )
 from oncelog.core.outcome import TxnDone
 from oncelog.core.producer import ProducerClaim, SequenceMode
@@ -156,3 +157,13 @@ def test_closing_wakes_nobody_while_a_txn_is_open_and_its_end_wakes_everyone(com
     engine.execute(EndTxn("t", producer.producer_id, producer.epoch, commit=commit))
     assert [reader.woken for reader in (*readers, late)] == [1, 1, 1, 1]
     assert Reader(engine, 9).waiter is None, "nothing will ever come"
+
+
+def test_a_reader_is_woken_when_what_it_waited_for_was_trimmed_in_the_same_group() -> None:
+    engine = opened()
+    reader, behind = Reader(engine), Reader(engine, 2)
+    engine.submit(append())
+    engine.submit(append())
+    engine.submit(Trim("a", 0, 2))
+    engine.flush()
+    assert (reader.woken, behind.woken) == (1, 0)

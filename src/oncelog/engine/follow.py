@@ -1,7 +1,7 @@
 """Waking readers: one callback per waiting reader, called once there is something to deliver, or nothing ever will be.
 
 A hole wakes nobody: a waiter is woken when a record that may be delivered lies at or after its offset below `stable`,
-or when the stream is closed or deleted.
+when records that it waited for were trimmed before it saw them, or when the stream is closed or deleted.
 """
 
 from collections.abc import Callable, Iterable
@@ -61,7 +61,7 @@ class Follow:
 
     def _is_ready(self, waiter: Waiter) -> bool:
         stream = self._view.stream(waiter.stream_id)
-        if stream is None or (stream.closed and stream.stable == stream.tail):
+        if stream is None or waiter.offset < stream.floor or (stream.closed and stream.stable == stream.tail):
             return True
         waiter.offset = self._view.first_live(stream, waiter.offset) if waiter.offset < stream.stable else waiter.offset
         return waiter.offset < stream.stable
