@@ -100,7 +100,7 @@ def read_all(engine: Engine, topic: str, partition: int = 0, offset: int = 0) ->
     """(offset, value) of every record from `offset` to the stable end, in several reads."""
     found: list[tuple[int, bytes]] = []
     while True:
-        result = engine.read(topic, partition, offset, 20_000)
+        result = engine.reads.read(topic, partition, offset, 20_000)
         assert not isinstance(result, Refusal), result
         for batch in result.batches:
             for delta, _, _, value, _ in codec.decode(batch.batch):

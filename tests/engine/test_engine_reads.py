@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -26,16 +27,19 @@ from oncelog.core.outcome import (
     ApplicationDone,
     CommitConfirmed,
     Confirmed,
+    Damaged,
     OffsetAhead,
     OffsetGone,
     Outcome,
+    Refusal,
     StageDone,
     StreamDone,
     TopicMissing,
     TxnDone,
 )
-from oncelog.engine.engine import Engine, ReadResult, Settings
+from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.follow import Waiter
+from oncelog.engine.reads import ReadResult
 from oncelog.errors import Corruption
 from oncelog.storage.index.child import journal_directory
 from tests.engine.opening import (
@@ -60,7 +64,7 @@ def test_reader_wakes_for_records_and_not_for_holes(place: Path | None) -> None:
         async with opened(place) as engine:
             await make_topic(engine, "a")
             woken: list[str] = []
-            assert isinstance(engine.wait("a", 0, 0, lambda: woken.append("record")), Waiter)
+            assert isinstance(engine.reads.wait("a", 0, 0, lambda: woken.append("record")), Waiter)
             who = await begin_txn(engine, "a")
             await done(engine, txn_write(who, "a", 0, b"aborted"), Confirmed)
             await done(engine, EndTxn("t", who.producer_id, who.epoch, commit=False), TxnDone)
@@ -68,14 +72,14 @@ def test_reader_wakes_for_records_and_not_for_holes(place: Path | None) -> None:
             assert (await done(engine, GetStream("a"), StreamDone)).stable == 2
             await append(engine, "a", b"x")
             assert woken == ["record"]
-            assert engine.wait("a", 0, 0, lambda: None) is None, "there is something to read already"
-            gone = engine.wait("a", 0, 3, lambda: woken.append("cancelled"))
+            assert engine.reads.wait("a", 0, 0, lambda: None) is None, "there is something to read already"
+            gone = engine.reads.wait("a", 0, 3, lambda: woken.append("cancelled"))
             assert isinstance(gone, Waiter)
             engine.follow.cancel(gone)
-            engine.wait("a", 0, 3, lambda: woken.append("closed"))
+            engine.reads.wait("a", 0, 3, lambda: woken.append("closed"))
             await done(engine, CloseStream("a"), StreamDone)
             assert woken == ["record", "closed"]
-            assert isinstance(engine.wait("nowhere", 0, 0, lambda: None), TopicMissing)
+            assert isinstance(engine.reads.wait("nowhere", 0, 0, lambda: None), TopicMissing)
 
     asyncio.run(scenario())
 
@@ -184,9 +188,9 @@ def assert_reads(engine: Engine, records: dict[int, bytes], tail: int) -> None:
     for offset in [*range(7, tail, 11), *range(7, 20), tail]:
         expected = [(at, value) for at, value in sorted(records.items()) if at >= offset]
         assert read_all(engine, "a", offset=offset) == expected, offset
-    assert isinstance(engine.read("a", 0, 6), OffsetGone)
-    assert isinstance(engine.read("a", 0, tail + 1), OffsetAhead)
-    assert isinstance(engine.read("a", 1, 0), TopicMissing)
+    assert isinstance(engine.reads.read("a", 0, 6), OffsetGone)
+    assert isinstance(engine.reads.read("a", 0, tail + 1), OffsetAhead)
+    assert isinstance(engine.reads.read("a", 1, 0), TopicMissing)
 
 
 def test_reads_over_holes_and_links_are_the_same_from_memory_and_from_the_index(
@@ -237,7 +241,7 @@ def test_reads_over_holes_and_links_are_the_same_after_a_restart(tmp_path: Path)
 @pytest.mark.parametrize("commit", [True, False])
 def test_closed_stream_is_at_its_end_only_when_its_last_txn_is(place: Path | None, commit: bool) -> None:
     def closed(engine: Engine, *, uncommitted: bool = False) -> bool:
-        result = engine.read("a", 0, 0, uncommitted=uncommitted)
+        result = engine.reads.read("a", 0, 0, uncommitted=uncommitted)
         assert isinstance(result, ReadResult)
         return result.closed
 
@@ -247,7 +251,7 @@ def test_closed_stream_is_at_its_end_only_when_its_last_txn_is(place: Path | Non
             who = await begin_txn(engine, "a")
             await done(engine, txn_write(who, "a", 0, b"open"), Confirmed)
             woken: list[None] = []
-            assert isinstance(engine.wait("a", 0, 0, lambda: woken.append(None)), Waiter)
+            assert isinstance(engine.reads.wait("a", 0, 0, lambda: woken.append(None)), Waiter)
             await done(engine, CloseStream("a"), StreamDone)
             assert (closed(engine), closed(engine, uncommitted=True), woken) == (False, True, [])
             await done(engine, EndTxn("t", who.producer_id, who.epoch, commit), TxnDone)
@@ -257,8 +261,18 @@ def test_closed_stream_is_at_its_end_only_when_its_last_txn_is(place: Path | Non
     asyncio.run(scenario())
 
 
+# --- damage ------------------------------------------------------------------------------------------------------
+
+
+async def read_soon(engine: Engine, topic: str, offset: int) -> ReadResult | Refusal:
+    future: asyncio.Future[ReadResult | Refusal] = asyncio.get_running_loop().create_future()
+    engine.reads.read_soon(topic, 0, offset, limits.MIB, future.set_result)
+    return await future
+
+
 def test_read_of_a_damaged_batch_names_the_file_and_the_byte(tmp_path: Path) -> None:
     damaged = append_of("a", b"to be damaged" * 50)
+    what = "offset 1 does not match its checksum"
 
     async def write() -> None:
         async with opened(tmp_path / "log") as engine:
@@ -269,11 +283,16 @@ def test_read_of_a_damaged_batch_names_the_file_and_the_byte(tmp_path: Path) -> 
     async def look() -> None:
         async with opened(tmp_path / "log") as engine:
             assert engine.replayed_entries == 0, "the index is kept, so that only the read meets the damage"
-            for cold in (False, True):
-                with pytest.raises(Corruption, match="offset 1 does not match its checksum") as raised:
-                    await engine.read_cold("a", 0, 1) if cold else engine.read("a", 0, 1)
-                assert (raised.value.file, raised.value.position) == (segment.name, first)
-            intact = engine.read("a", 0, 0, 1)
+            with pytest.raises(Corruption, match=what) as raised:
+                engine.reads.read("a", 0, 1)
+            assert (raised.value.file, raised.value.position) == (segment.name, first)
+            for recent_bytes in (limits.HTTP_READ_RECENT_BYTES, -1):
+                with mock.patch.object(limits, "HTTP_READ_RECENT_BYTES", recent_bytes):
+                    told = await read_soon(engine, "a", 1)
+                assert isinstance(told, Damaged)
+                assert (told.file, told.position) == (segment.name, first)
+                assert what in told.what
+            intact = engine.reads.read("a", 0, 0, 1)
             assert isinstance(intact, ReadResult)
             assert [batch.base_offset for batch in intact.batches] == [0]
 

@@ -40,7 +40,7 @@ class Clock:
 
 async def stood(engine: Engine, entry: int | None = None, time_ns: int = 0) -> Ends | Refusal:
     future: asyncio.Future[list[Stood] | Refusal] = asyncio.get_running_loop().create_future()
-    engine.stood(TOPICS, future.set_result, entry=entry, time_ns=time_ns)
+    engine.reads.stood(TOPICS, future.set_result, entry=entry, time_ns=time_ns)
     found = await future
     if isinstance(found, Refusal):
         return found

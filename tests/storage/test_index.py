@@ -82,7 +82,6 @@ def test_empty_index_stands_nowhere(both: Both) -> None:
     assert both.index.refresh() == Position()
     assert both.index.refresh().after is None
     assert both.index.get(Table.STREAM, 1) is None
-    assert both.index.place(1, 0) is None
     assert both.index.places_from(1, 0, 5) == []
     assert both.index.find_ids([b"x" * 16]) == {}
     assert both.index.scan(Table.TOPIC, None, 5) == []
@@ -133,13 +132,11 @@ def test_place_is_the_nearest_row_at_or_before(both: Both) -> None:
     for begin in range(0, count, 50):
         both.commit(places={1: [row(3 * n, 3) for n in range(begin, min(count, begin + 50))], 2: [row(begin)]})
     for offset in (0, 1, 3 * PLACES_PER_VALUE, 3 * PLACES_PER_VALUE - 1, 3 * count - 1):
-        found = both.index.place(1, offset)
-        assert found is not None
-        assert Place.unpack(found).first == offset // 3 * 3
+        assert firsts(both.index.places_from(1, offset, 1)) == [offset // 3 * 3]
     assert firsts(both.index.places_from(1, 7, 3)) == [6, 9, 12]
     assert firsts(both.index.places_from(1, 0, 1000)) == [3 * n for n in range(count)]
-    assert both.index.place(3, 5) is None
-    assert both.index.place(1, 2**64 - 1) is not None
+    assert both.index.places_from(3, 5, 9) == []
+    assert firsts(both.index.places_from(1, 2**64 - 1, 9)) == [3 * (count - 1)]
 
 
 def test_moved_rows_replace_or_stand_beside(both: Both) -> None:
@@ -149,7 +146,6 @@ def test_moved_rows_replace_or_stand_beside(both: Both) -> None:
     assert len(both.index.places_from(1, 0, 1000)) == 2 * PLACES_PER_VALUE
     assert firsts(both.index.places_from(4, 1, 9)) == [1, 3]
     assert firsts(both.index.places_from(4, 0, 9)) == [1, 3], "none begins so early: from the first on"
-    assert both.index.place(4, 0) is None
 
 
 def test_many_rows_between_others_split_their_value(both: Both) -> None:
@@ -167,11 +163,11 @@ def test_cut_removes_rows_below_the_floor_and_linked_stages(both: Both) -> None:
     assert firsts(both.index.places_from(1, 0, 1)) == [6], "a row that the floor lies in stays"
     both.commit(cuts={1: 2 * count + 1})
     assert firsts(both.index.places_from(1, 0, 99)) == [2 * count + 1, 2 * count + 2]
-    assert both.index.place(5, 0) is None
-    assert both.index.place(6, 0) is not None
+    assert both.index.places_from(5, 0, 9) == []
+    assert firsts(both.index.places_from(6, 0, 9)) == [0]
     both.commit(cuts={1: WHOLE_EXTENT, 77: 3})
     assert both.index.places_from(1, 0, 9) == both.index.places_from(6, 0, 9) == []
-    assert both.index.place(2, 0) is not None
+    assert firsts(both.index.places_from(2, 0, 9)) == [0]
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------
@@ -290,7 +286,7 @@ def test_changed_value_is_named_not_served(tmp_path: Path, what: str) -> None:
             index.get(Table.STREAM, 2)
     else:
         with pytest.raises(Corruption, match="places of extent 3 from offset 0"):
-            index.place(3, 0)
+            index.places_from(3, 0, 1)
     index.close()
 
 

@@ -124,19 +124,6 @@ def test_group_may_begin_while_another_is_being_written_on_its_thread() -> None:
     assert second.group == first.group + 1
 
 
-def test_abandoned_group_gives_address_and_spare_back() -> None:
-    journal = open_journal(SimDisk())
-    journal.append([HALF])
-    open_group = journal.begin(S // 2)
-    assert open_group is not None
-    assert journal.stats.spares == SPARES_WANTED - 1
-    journal.abandon(open_group)
-    assert journal.stats.spares == SPARES_WANTED
-    again = journal.begin(S // 2)
-    assert again is not None
-    assert (again.group, again.spare) == (open_group.group, open_group.spare)
-
-
 def test_many_small_buffers_become_one_group() -> None:
     journal = open_journal(SimDisk())
     buffers = [bytes([number % 251]) for number in range(2 * PWRITEV_BUFFERS_MAX + 5)]

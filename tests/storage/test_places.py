@@ -22,8 +22,8 @@ BATCH = codec.encode_values([b"v"], 1_000)
 
 
 def place_of(places: Places, extent: int, offset: int) -> Place | None:
-    row = places.find(extent, offset)
-    return None if row is None else Place.unpack(row)
+    rows = places.rows_from(extent, offset, 1)
+    return Place.unpack(rows[0]) if rows else None
 
 
 def appended(extent: int, first: int, count: int = 1, flags: int = 0) -> Appended:

@@ -7,28 +7,25 @@ was not confirmed by the disk is ever confirmed to anybody, and there is no retr
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
-from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from oncelog import limits
 from oncelog.core.command import Command, Publish
-from oncelog.core.outcome import Damaged, Outcome, Refusal, Stopping, TooLarge, TopicMissing
+from oncelog.core.outcome import Outcome, Refusal, Stopping, TooLarge
 from oncelog.engine.clock import SteadyClock
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
-from oncelog.engine.follow import Follow, Waiter, Wake
+from oncelog.engine.follow import Follow
 from oncelog.engine.generations import Generations
 from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.lookups import Lookups
-from oncelog.engine.provenance import WrittenBy, written_by
-from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
-from oncelog.engine.seek import Stood, at_entry, at_time
+from oncelog.engine.reads import Reads, damaged
 from oncelog.engine.staged_ids import completed, plans_of
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
@@ -36,7 +33,6 @@ from oncelog.engine.writer import GroupWriter, SpareKeeper, WriteSeconds
 from oncelog.errors import Corruption, DiskFull
 from oncelog.storage.index.interface import IndexBuilder
 from oncelog.storage.journal import JournalStats
-from oncelog.storage.segment import GroupGone
 
 
 class Settings(msgspec.Struct, gc=False):
@@ -50,19 +46,8 @@ Durability = Literal["fdatasync", "none"]
 """What a confirmed write has behind it."""
 
 
-class ReadResult(NamedTuple):
-    """What a read found. Offsets that are missing between batches are holes."""
-
-    batches: list[ReadBatch]
-    next_offset: int
-    stable: int
-    tail: int
-    floor: int
-    closed: bool
-
-
 class Engine:
-    """Everything that a face needs: submit, read, wait; what can be looked up is in `lookups`."""
+    """Everything that a face needs: submit and publish; `reads` has the records, `lookups` all else that is asked."""
 
     def __init__(
         self,
@@ -101,9 +86,8 @@ class Engine:
         )
         self.replayed_entries = store.replayed_entries
         """How many entries were newer than the index when the log was opened."""
-        self._reader = Reader(store.view, store.index, store.places, store.journal)
-        self._cold = ThreadPoolExecutor(1, "oncelog-reader")
         self.follow = Follow(store.view)
+        self.reads = Reads(store, self.lookups, self.follow, loop, self._guard)
         self._flush_scheduled = False
         self._hold = GroupHold(time.perf_counter)
         self._clean_scheduled = False
@@ -146,18 +130,18 @@ class Engine:
 
         def read() -> None:
             try:
-                plans = plans_of(command, self._reader, self.lookups.stage_row)
+                plans = plans_of(command, self.reads.reader, self.lookups.stage_row)
             except Corruption as error:
-                reply(_damaged(error))
+                reply(damaged(error))
                 return
-            self._cold.submit(completed, command, plans, self._reader).add_done_callback(found)
+            self.reads.thread.submit(completed, command, plans, self.reads.reader).add_done_callback(found)
 
         def found(future: "Future[Publish]") -> None:
             with self._guard:
                 try:
                     whole = future.result()
                 except Corruption as error:
-                    self._loop.call_soon_threadsafe(reply, _damaged(error))
+                    self._loop.call_soon_threadsafe(reply, damaged(error))
                 else:
                     self._loop.call_soon_threadsafe(submitted, whole)
 
@@ -242,134 +226,6 @@ class Engine:
         if self.commits.wants_write and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
-
-    # --- reads -----------------------------------------------------------------------------------------------------
-
-    def read(
-        self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False
-    ) -> ReadResult | Refusal:
-        """Batches from `offset` on. Blocks for the disk if they are not in the page cache."""
-        plan = self._plan(topic, partition, offset, bytes_max, uncommitted=uncommitted)
-        if isinstance(plan, Refusal):
-            return plan
-        return _result(plan, self._reader.fetch(plan), uncommitted=uncommitted)
-
-    async def read_cold(
-        self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False
-    ) -> ReadResult | Refusal:
-        """As `read`, but a thread waits for the disk: for places that have long left the page cache."""
-        plan = self._plan(topic, partition, offset, bytes_max, uncommitted=uncommitted)
-        if isinstance(plan, Refusal):
-            return plan
-        batches = await self._loop.run_in_executor(self._cold, self._reader.fetch, plan)
-        return _result(plan, batches, uncommitted=uncommitted)
-
-    def _plan(
-        self, topic: str, partition: int, offset: int, bytes_max: int, *, uncommitted: bool
-    ) -> ReadPlan | Refusal:
-        row = self.view.topic(topic)
-        if row is None or not 0 <= partition < len(row.stream_ids):
-            return TopicMissing(topic, partition)
-        stream = self.view.stream(row.stream_ids[partition])
-        if stream is None:
-            return TopicMissing(topic, partition)
-        return self._reader.plan(stream, offset, bytes_max, uncommitted=uncommitted)
-
-    def read_soon(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        bytes_max: int,
-        found: Callable[[ReadResult | Refusal], None],
-    ) -> None:
-        """As `read`, told to `found`: at once if the place is likely to be in the page cache, else once a thread has
-        read it. Damage is told as a refusal: the rest of the log can still be read, and nothing is written from it."""
-        try:
-            plan = self._plan(topic, partition, offset, bytes_max, uncommitted=False)
-            if isinstance(plan, Refusal):
-                found(plan)
-                return
-            if not plan.parts or self._is_recent(plan.parts[0].group):
-                result = _result(plan, self._reader.fetch(plan), uncommitted=False)
-                found(result)
-                return
-        except Corruption as error:
-            found(_damaged(error))
-            return
-
-        def fetched(future: "Future[list[ReadBatch]]") -> None:
-            with self._guard:
-                try:
-                    told: ReadResult | Refusal = _result(plan, future.result(), uncommitted=False)
-                except Corruption as error:
-                    told = _damaged(error)
-                self._loop.call_soon_threadsafe(found, told)
-
-        self._cold.submit(self._reader.fetch, plan).add_done_callback(fetched)
-
-    def _is_recent(self, group: int) -> bool:
-        return self._journal.bytes_between(group, self._journal.durable_group) < limits.HTTP_READ_RECENT_BYTES
-
-    def who_wrote(self, stream_id: int, offset: int, told: Callable[[WrittenBy | None], None]) -> None:
-        """Tell who wrote the record at `offset`, which must be readable; None if it had no producer, or is gone."""
-        place = self._reader.place_of(stream_id, offset)
-        if place is None:
-            told(None)
-            return
-
-        def looked_up() -> WrittenBy | None:
-            try:
-                return written_by(self._journal.payload(place.group), place.at)
-            except GroupGone:
-                return None
-
-        def found(future: "Future[WrittenBy | None]") -> None:
-            with self._guard:
-                self._loop.call_soon_threadsafe(told, future.result())
-
-        self._cold.submit(looked_up).add_done_callback(found)
-
-    def wait(self, topic: str, partition: int, offset: int, wake: Wake) -> Waiter | Refusal | None:
-        """Call `wake` when there is something to read at or after `offset`; None if there is already."""
-        row = self.view.topic(topic)
-        if row is None or not 0 <= partition < len(row.stream_ids):
-            return TopicMissing(topic, partition)
-        return self.follow.wait(row.stream_ids[partition], offset, wake)
-
-    def stood(
-        self,
-        topics: list[str] | None,
-        told: Callable[[list[Stood] | Refusal], None],
-        *,
-        entry: int | None = None,
-        time_ns: int = 0,
-    ) -> None:
-        """Where streams stood at an entry, or else at a time. Looked up in slices: a log may have many streams."""
-        streams = self.lookups.cut(topics).streams
-        if entry is None:
-            wanted: Iterator[Stood | Refusal] = at_time(self._reader, streams, time_ns)
-        else:
-            wanted = at_entry(self._reader, self._journal, streams, entry, self.view.entry_number)
-        found: list[Stood] = []
-
-        def more() -> None:
-            with self._guard:
-                try:
-                    for each in islice(wanted, limits.SEEKS_PER_SLICE):
-                        if isinstance(each, Refusal):
-                            told(each)
-                            return
-                        found.append(each)
-                except Corruption as error:
-                    told(_damaged(error))
-                    return
-                if len(found) < len(streams):
-                    self._loop.call_soon(more)
-                else:
-                    told(found)
-
-        more()
 
     # --- index and memory ------------------------------------------------------------------------------------------
 
@@ -465,7 +321,7 @@ class Engine:
         self._writer.stop()
         self._spares.stop()
         self._building.stop()
-        self._cold.shutdown()
+        self.reads.close()
         self._journal.close()
         self._index.close()
         self._close_files()
@@ -502,14 +358,3 @@ class Engine:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-
-def _damaged(error: Corruption) -> Damaged:
-    return Damaged(error.what, error.file, error.position)
-
-
-def _result(plan: ReadPlan, batches: list[ReadBatch], *, uncommitted: bool) -> ReadResult:
-    stream = plan.stream
-    # A closed stream with an open txn is not at its end yet: what the txn commits is still to come.
-    ended = stream.closed and (uncommitted or stream.stable == stream.tail)
-    return ReadResult(batches, plan.next_offset, stream.stable, stream.tail, stream.floor, ended)

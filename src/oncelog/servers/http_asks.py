@@ -105,7 +105,7 @@ class Asks:
             answer(answers.json({"streams": streams}))
 
         time_ns = action.time_ms * 1_000_000
-        self._engine.stood(action.topics, told, entry=action.entry, time_ns=time_ns)
+        self._engine.reads.stood(action.topics, told, entry=action.entry, time_ns=time_ns)
 
     def _streams(self, action: actions.ListStreams) -> bytes:
         page = self._engine.lookups.topics(action.prefix, action.after, action.limit)
@@ -177,6 +177,6 @@ class Asks:
             if outcome.gone:
                 told(None)
             else:
-                engine.who_wrote(outcome.stream_id, outcome.first, told)
+                engine.reads.who_wrote(outcome.stream_id, outcome.first, told)
 
         engine.submit(GetReceipt(action.topic, action.partition, action.message_id), found)

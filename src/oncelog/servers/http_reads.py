@@ -11,9 +11,10 @@ from typing import Protocol, TypeGuard
 
 from oncelog import limits
 from oncelog.core.outcome import Damaged, Refusal, TopicMissing
-from oncelog.engine.engine import Engine, ReadResult
+from oncelog.engine.engine import Engine
 from oncelog.engine.follow import Waiter
 from oncelog.engine.reader import offset_refused
+from oncelog.engine.reads import ReadResult
 from oncelog.protocols.http import offsets, read
 from oncelog.protocols.http.actions import Action, Read, Stand
 from oncelog.protocols.http.read import Found, Standing
@@ -162,7 +163,7 @@ class Reads:
                     sys.stderr.write(f"oncelog: {result.what} in {result.file} at byte {result.position}\n")
             found(result)
 
-        self.engine.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, told)
+        self.engine.reads.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, told)
 
     def standing(self, name: str, partition: int) -> Standing | None:
         """Where a stream stands for readers; None if there is none."""
@@ -217,7 +218,7 @@ class LongPoll(Reading):
         if self._timer is not None or self._is_over:
             return  # it only waits; nothing was sent that the client could have read
         action = self._action
-        waiter = self._reads.engine.wait(action.topic, action.partition, self._start, self._look)
+        waiter = self._reads.engine.reads.wait(action.topic, action.partition, self._start, self._look)
         if isinstance(waiter, Waiter):
             self._waiter = waiter
             self._timer = self._reads.loop.call_later(self._reads.settings.long_poll_ms / 1000, self.end)
@@ -295,7 +296,7 @@ class EventStream(Reading):
         if self._reads.still(action, self._standing.stream_id) is None:
             self.end()
             return
-        waiter = self._reads.engine.wait(action.topic, action.partition, self._start, self._woken)
+        waiter = self._reads.engine.reads.wait(action.topic, action.partition, self._start, self._woken)
         if isinstance(waiter, Refusal):
             self.end()
         elif waiter is None:

@@ -5,8 +5,8 @@ place = (group number, byte in payload) is therefore found by arithmetic.
 
 Who may call what, since there are no locks:
 
-- the loop's thread: `begin`, `seal`, `abandon`, `durable`, `prove`. Addresses are given out here, so that group n+1
-  can be filled while group n is being written.
+- the loop's thread: `begin`, `seal`, `durable`, `prove`. Addresses are given out here, so that group n+1 can be
+  filled while group n is being written.
 - the writer's thread: `write`, one group at a time, in order, and group n+1 only after `write` of group n returned.
   Recovery stands on this order.
 - one helper thread: `prepare`, `trim_front`. It shares with the loop only the queue of spares and two integers.
@@ -186,13 +186,6 @@ class Journal:
         open_group.payload_bytes = payload_bytes
         self._segment = open_group.segment
         self._position = open_group.position + frame_bytes(payload_bytes)
-        self._open = None
-
-    def abandon(self, open_group: OpenGroup) -> None:
-        """Give an unsealed address back, and its spare with it."""
-        assert self._open is open_group
-        if open_group.spare is not None:
-            self._spares.appendleft(open_group.spare)
         self._open = None
 
     def durable(self, open_group: OpenGroup) -> None:

@@ -72,11 +72,9 @@ class Index(Protocol):
     def find_ids(self, hashes: list[bytes]) -> dict[bytes, bytes]:
         """The packed values of those ids that are known."""
 
-    def place(self, extent: int, offset: int) -> bytes | None:
-        """The packed row with the largest first offset that is not above `offset`."""
-
     def places_from(self, extent: int, offset: int, limit: int) -> list[bytes]:
-        """That row and the following ones, at most `limit`; from the first row on if none begins so early."""
+        """The packed row with the largest first offset that is not above `offset`, and those that follow, at most
+        `limit`; from the first row on if none begins so early."""
 
     def scan(self, table: Table, after: Key | None, limit: int, prefix: str = "") -> list[tuple[Key, Row]]:
         """Rows in order of key, behind `after`. `prefix` is of a key that begins with text."""

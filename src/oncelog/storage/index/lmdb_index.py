@@ -215,10 +215,6 @@ class LmdbIndex:
     def find_ids(self, hashes: list[bytes]) -> dict[bytes, bytes]:
         return self._runs.get_many(hashes)
 
-    def place(self, extent: int, offset: int) -> bytes | None:
-        rows = self.places_from(extent, offset, 1)
-        return rows[0] if rows and int.from_bytes(rows[0][:8], "little") <= offset else None
-
     def places_from(self, extent: int, offset: int, limit: int) -> list[bytes]:
         rows = bytearray()
         try:

@@ -39,11 +39,6 @@ class MemoryIndex:
         ids = self._ids
         return {id_hash: ids[id_hash] for id_hash in hashes if id_hash in ids}
 
-    def place(self, extent: int, offset: int) -> bytes | None:
-        rows = self._places.get(extent, b"")
-        at = row_at_or_before(rows, offset)
-        return bytes(rows[at : at + PLACE_BYTES]) if at >= 0 else None
-
     def places_from(self, extent: int, offset: int, limit: int) -> list[bytes]:
         rows = self._places.get(extent, b"")
         begin = max(0, row_at_or_before(rows, offset))

@@ -202,15 +202,6 @@ class Places:
             case _:
                 pass  # no other operation holds a batch
 
-    def find(self, extent: int, offset: int) -> bytes | None:
-        """The row that holds `offset`; None if the index must be asked."""
-        rows = self._extents.get(extent)
-        if rows is not None and (at := row_at_or_before(rows, offset)) >= 0 and extent not in self._moved:
-            # Appended rows leave no gap, so the nearest one holds the offset, unless that lies beyond the tail.
-            return bytes(rows[at : at + PLACE_BYTES]) if offset < next_of(rows, at) else None
-        found = self.rows_from(extent, offset, 1)
-        return found[0] if found else None
-
     def rows_from(self, extent: int, offset: int, limit: int) -> list[bytes]:
         """The row that holds `offset` and those that follow without a gap, at most `limit`; none if it is not here."""
         rows = self._extents.get(extent, b"")

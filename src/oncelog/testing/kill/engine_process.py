@@ -51,7 +51,7 @@ class Pipe(asyncio.Protocol):
         self._engine.submit(command, reply)
 
     def _read(self, asked: Read) -> ReadDone | Refusal:
-        result = self._engine.read(asked.topic, asked.partition, asked.offset)
+        result = self._engine.reads.read(asked.topic, asked.partition, asked.offset)
         if isinstance(result, Refusal):
             return result
         records = [

@@ -1,0 +1,182 @@
+"""Reads of an engine: what is likely to be in the page cache on the loop, the rest on the reader's thread.
+
+Plans are made on the loop's thread, from what readers may see; the thread only reads the journal's files. Damage is
+told to whoever reads it and ends nothing: the rest of the log can still be read.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import NamedTuple
+
+from oncelog import limits
+from oncelog.core.outcome import Damaged, Refusal, TopicMissing
+from oncelog.engine.follow import Follow, Waiter, Wake
+from oncelog.engine.guard import Guard
+from oncelog.engine.lookups import Lookups
+from oncelog.engine.provenance import WrittenBy, written_by
+from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
+from oncelog.engine.seek import Stood, at_entry, at_time
+from oncelog.engine.store import Store
+from oncelog.errors import Corruption
+from oncelog.storage.segment import GroupGone
+
+
+class ReadResult(NamedTuple):
+    """What a read found. Offsets that are missing between batches are holes."""
+
+    batches: list[ReadBatch]
+    next_offset: int
+    stable: int
+    tail: int
+    floor: int
+    closed: bool
+
+
+class Reads:
+    """Everything that reads records, on the loop's thread unless it says otherwise."""
+
+    def __init__(
+        self, store: Store, lookups: Lookups, follow: Follow, loop: asyncio.AbstractEventLoop, guard: Guard
+    ) -> None:
+        self._view = store.view
+        self._journal = store.journal
+        self._lookups = lookups
+        self._follow = follow
+        self._loop = loop
+        self._guard = guard
+        self.reader = Reader(store.view, store.index, store.places, store.journal)
+        self.thread = ThreadPoolExecutor(1, "oncelog-reader")
+
+    def close(self) -> None:
+        """Finish what was begun and end the thread."""
+        self.thread.shutdown()
+
+    def read(
+        self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False
+    ) -> ReadResult | Refusal:
+        """Batches from `offset` on. Blocks for the disk if they are not in the page cache."""
+        plan = self._plan(topic, partition, offset, bytes_max, uncommitted=uncommitted)
+        if isinstance(plan, Refusal):
+            return plan
+        return _result(plan, self.reader.fetch(plan), uncommitted=uncommitted)
+
+    def _plan(
+        self, topic: str, partition: int, offset: int, bytes_max: int, *, uncommitted: bool
+    ) -> ReadPlan | Refusal:
+        row = self._view.topic(topic)
+        if row is None or not 0 <= partition < len(row.stream_ids):
+            return TopicMissing(topic, partition)
+        stream = self._view.stream(row.stream_ids[partition])
+        if stream is None:
+            return TopicMissing(topic, partition)
+        return self.reader.plan(stream, offset, bytes_max, uncommitted=uncommitted)
+
+    def read_soon(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        bytes_max: int,
+        found: Callable[[ReadResult | Refusal], None],
+    ) -> None:
+        """As `read`, told to `found`: at once if the place is likely to be in the page cache, else once a thread has
+        read it. Damage is told as a refusal: the rest of the log can still be read, and nothing is written from it."""
+        try:
+            plan = self._plan(topic, partition, offset, bytes_max, uncommitted=False)
+            if isinstance(plan, Refusal):
+                found(plan)
+                return
+            if not plan.parts or self._is_recent(plan.parts[0].group):
+                result = _result(plan, self.reader.fetch(plan), uncommitted=False)
+                found(result)
+                return
+        except Corruption as error:
+            found(damaged(error))
+            return
+
+        def fetched(future: "Future[list[ReadBatch]]") -> None:
+            with self._guard:
+                try:
+                    told: ReadResult | Refusal = _result(plan, future.result(), uncommitted=False)
+                except Corruption as error:
+                    told = damaged(error)
+                self._loop.call_soon_threadsafe(found, told)
+
+        self.thread.submit(self.reader.fetch, plan).add_done_callback(fetched)
+
+    def _is_recent(self, group: int) -> bool:
+        return self._journal.bytes_between(group, self._journal.durable_group) < limits.HTTP_READ_RECENT_BYTES
+
+    def who_wrote(self, stream_id: int, offset: int, told: Callable[[WrittenBy | None], None]) -> None:
+        """Tell who wrote the record at `offset`, which must be readable; None if it had no producer, or is gone."""
+        place = self.reader.place_of(stream_id, offset)
+        if place is None:
+            told(None)
+            return
+
+        def looked_up() -> WrittenBy | None:
+            try:
+                return written_by(self._journal.payload(place.group), place.at)
+            except GroupGone:
+                return None
+
+        def found(future: "Future[WrittenBy | None]") -> None:
+            with self._guard:
+                self._loop.call_soon_threadsafe(told, future.result())
+
+        self.thread.submit(looked_up).add_done_callback(found)
+
+    def wait(self, topic: str, partition: int, offset: int, wake: Wake) -> Waiter | Refusal | None:
+        """Call `wake` when there is something to read at or after `offset`; None if there is already."""
+        row = self._view.topic(topic)
+        if row is None or not 0 <= partition < len(row.stream_ids):
+            return TopicMissing(topic, partition)
+        return self._follow.wait(row.stream_ids[partition], offset, wake)
+
+    def stood(
+        self,
+        topics: list[str] | None,
+        told: Callable[[list[Stood] | Refusal], None],
+        *,
+        entry: int | None = None,
+        time_ns: int = 0,
+    ) -> None:
+        """Where streams stood at an entry, or else at a time. Looked up in slices: a log may have many streams."""
+        streams = self._lookups.cut(topics).streams
+        if entry is None:
+            wanted: Iterator[Stood | Refusal] = at_time(self.reader, streams, time_ns)
+        else:
+            wanted = at_entry(self.reader, self._journal, streams, entry, self._view.entry_number)
+        found: list[Stood] = []
+
+        def more() -> None:
+            with self._guard:
+                try:
+                    for each in islice(wanted, limits.SEEKS_PER_SLICE):
+                        if isinstance(each, Refusal):
+                            told(each)
+                            return
+                        found.append(each)
+                except Corruption as error:
+                    told(damaged(error))
+                    return
+                if len(found) < len(streams):
+                    self._loop.call_soon(more)
+                else:
+                    told(found)
+
+        more()
+
+
+def damaged(error: Corruption) -> Damaged:
+    """As a reader is told it."""
+    return Damaged(error.what, error.file, error.position)
+
+
+def _result(plan: ReadPlan, batches: list[ReadBatch], *, uncommitted: bool) -> ReadResult:
+    stream = plan.stream
+    # A closed stream with an open txn is not at its end yet: what the txn commits is still to come.
+    ended = stream.closed and (uncommitted or stream.stable == stream.tail)
+    return ReadResult(batches, plan.next_offset, stream.stable, stream.tail, stream.floor, ended)
