@@ -40,7 +40,7 @@ from oncelog.core.outcome import (
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.follow import Waiter
 from oncelog.engine.reads import ReadResult
-from oncelog.errors import Corruption
+from oncelog.errors import BatchInvalid, Corruption
 from oncelog.storage.index.child import journal_directory
 from tests.engine.opening import (
     SETTINGS,
@@ -303,3 +303,17 @@ def test_read_of_a_damaged_batch_names_the_file_and_the_byte(tmp_path: Path) -> 
     content[first + 300] ^= 0x01
     segment.write_bytes(content)
     asyncio.run(look())
+
+
+def test_batch_whose_holes_cannot_be_cut_out_is_damaged(place: Path | None) -> None:
+    async def scenario() -> None:
+        async with opened(place) as engine:
+            await make_topic(engine, "a")
+            await append(engine, "a", b"x", b"y")
+            await done(engine, DeleteRecords("a", 0, [0, 1]), StreamDone)
+            with mock.patch("oncelog.engine.reader.codec.without", side_effect=BatchInvalid("no records", 61)):
+                told = await read_soon(engine, "a", 0)
+            assert isinstance(told, Damaged)
+            assert "the batch at offset 0 cannot be decoded" in told.what
+
+    asyncio.run(scenario())

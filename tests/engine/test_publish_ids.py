@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from oncelog.core.outcome import (
     ApplicationDone,
     CommitConfirmed,
     Confirmed,
+    Damaged,
     IdConflict,
     Outcome,
     StageBusy,
@@ -23,6 +25,7 @@ from oncelog.core.outcome import (
 )
 from oncelog.core.record import MESSAGE_ID_HEADER
 from oncelog.engine.engine import Engine, Settings
+from oncelog.errors import BatchInvalid
 from oncelog.storage.verify import verify
 from tests.engine.opening import TIMESTAMP_MS, append_of, done, make_topic, opened, read_all
 
@@ -160,5 +163,20 @@ def test_others_are_served_while_the_ids_are_read() -> None:
             await done(engine, append_of("b", b"x"), Confirmed)
             assert not publishing.done()
             assert isinstance(await publishing, CommitConfirmed)
+
+    asyncio.run(scenario())
+
+
+def test_stage_that_cannot_be_decoded_is_damaged_and_not_published() -> None:
+    async def scenario() -> None:
+        async with opened(None) as engine:
+            await make_topic(engine, "a")
+            stage = await staged(engine, [(b"1", b"one")])
+            with mock.patch("oncelog.engine.staged_ids.ids_in", side_effect=BatchInvalid("no records", 61)):
+                outcome = await publish(engine, stage, 1)
+            assert isinstance(outcome, Damaged)
+            assert f"of stage {stage[0]} cannot be decoded" in outcome.what
+            assert outcome.position > 0
+            assert isinstance(await publish(engine, stage, 1), CommitConfirmed)
 
     asyncio.run(scenario())

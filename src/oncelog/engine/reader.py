@@ -1,7 +1,8 @@
 """Reads: planned on the loop's thread from the view and the places, carried out anywhere.
 
-A plan names byte ranges of the journal; carrying it out reads them, checks every batch's checksum (P9), drops what is
-dead and keeps offsets. A read never sees past the view it was planned with.
+A plan names byte ranges of the journal; carrying it out reads them, checks every batch's checksum and what of its
+header lies outside of it (P9), drops what is dead and keeps offsets. A read never sees past the view it was planned
+with.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from oncelog.core import batch as codec
 from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal
 from oncelog.core.rows import Cause
 from oncelog.engine.read_view import ReadView, StreamView
-from oncelog.errors import Corruption
+from oncelog.errors import BatchInvalid, Corruption
 from oncelog.storage.index.interface import Index
 from oncelog.storage.index.places import LINK, Place, Places
 from oncelog.storage.journal import Journal
@@ -171,7 +172,23 @@ class Reader:
         read = self._journal.read_many([(part.group, part.at, part.length) for part in parts])
         for part, stored in zip(parts, read, strict=True):
             if not codec.check_crc(stored):
-                file, position = self._journal.where(part.group, part.at)
-                what = f"the batch at offset {part.base_offset} does not match its checksum"
-                raise Corruption(what, file=file, position=position, hint="stop and run oncelog verify")
-            yield part, codec.without(stored, part.dead) if part.dead else stored
+                raise self.damage(part, "does not match its checksum")
+            if not _is_framed(stored):
+                raise self.damage(part, "has another length or format than was written")
+            try:
+                alive = codec.without(stored, part.dead) if part.dead else stored
+            except BatchInvalid as error:
+                raise self.damage(part, f"cannot be decoded: {error}") from error
+            yield part, alive
+
+    def damage(self, part: ReadPart, what: str) -> Corruption:
+        """What is wrong with a batch, and where it lies."""
+        file, position = self._journal.where(part.group, part.at)
+        what = f"the batch at offset {part.base_offset} {what}"
+        return Corruption(what, file=file, position=position, hint="stop and run oncelog verify")
+
+
+def _is_framed(stored: bytes) -> bool:
+    """Length and magic, which the checksum leaves out: readers find the next batch and the records by them."""
+    stated = int.from_bytes(stored[codec.BATCH_LENGTH_AT : codec.LEADER_EPOCH_AT], "big")
+    return stated + codec.LENGTH_SKIPPED_BYTES == len(stored) and stored[codec.MAGIC_AT] == codec.MAGIC

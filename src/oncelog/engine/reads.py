@@ -106,6 +106,12 @@ class Reads:
 
         self.thread.submit(self.reader.fetch, plan).add_done_callback(fetched)
 
+    def undecodable(self, stream_id: int, offset: int, why: str) -> Damaged:
+        """How a batch that was found whole, and still cannot be decoded, is told: the one that begins at `offset`."""
+        what = f"the batch at offset {offset} cannot be decoded: {why}"
+        place = self.reader.place_of(stream_id, offset)
+        return Damaged(what, *(("", -1) if place is None else self._journal.where(place.group, place.at)))
+
     def _is_recent(self, group: int) -> bool:
         return self._journal.bytes_between(group, self._journal.durable_group) < limits.HTTP_READ_RECENT_BYTES
 

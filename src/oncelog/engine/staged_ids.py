@@ -14,6 +14,7 @@ from oncelog.core.command import Publish, PublishItem
 from oncelog.core.rows import Stage
 from oncelog.core.staged_ids import ids_in
 from oncelog.engine.reader import Reader, ReadPart
+from oncelog.errors import BatchInvalid
 
 Plans = list[list[ReadPart] | None]
 """Of each stage of a publish: where its records lie, None if they are not to be read."""
@@ -46,8 +47,11 @@ def _with_ids(item: PublishItem, parts: list[ReadPart], reader: Reader) -> Publi
     waiting: list[ReadPart] = []
     for number, part in enumerate(parts, start=1):
         waiting.append(part)
-        if number == len(parts) or sum(each.length for each in waiting) >= limits.STAGE_READ_BYTES:
-            for batch in reader.fetch_parts(waiting):
-                ids += ids_in(batch.base_offset, batch.batch)
+        if number == len(parts) or sum(read.length for read in waiting) >= limits.STAGE_READ_BYTES:
+            for each, batch in zip(waiting, reader.fetch_parts(waiting), strict=True):
+                try:
+                    ids += ids_in(batch.base_offset, batch.batch)
+                except BatchInvalid as error:
+                    raise reader.damage(each, f"of stage {item.stage_id} cannot be decoded: {error}") from error
             waiting = []
     return msgspec.structs.replace(item, ids=ids)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol, TypeGuard
+from typing import Protocol, TypeGuard, TypeVar
 
 from oncelog import limits
 from oncelog.core.outcome import Damaged, Refusal, TopicMissing
@@ -21,6 +21,8 @@ from oncelog.protocols.http.read import Found, Standing
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.servers.metrics import Counts
 from oncelog.servers.settings import HttpSettings
+
+Rendered = TypeVar("Rendered")
 
 BodyKey = tuple[int, int, int, str]
 """Stream, first offset, holes in the stream, and the form of the body."""
@@ -140,7 +142,10 @@ class Reads:
                 turn.done(problem_of(result))
                 return
             now, what = told(standing, start, result)
-            body = read.body_of(what, standing.content_type, raw=action.raw)
+            body = self.rendered(standing, lambda: read.body_of(what, standing.content_type, raw=action.raw))
+            if isinstance(body, Damaged):
+                turn.done(problem_of(body))
+                return
             if not what.is_up_to_date(now):
                 self._bodies.keep(key, body, what.next_offset)
             turn.done(*read.catch_up(action, now, what, body))
@@ -160,10 +165,20 @@ class Reads:
             if isinstance(result, Refusal):
                 self._counts.other(result)
                 if isinstance(result, Damaged):
-                    sys.stderr.write(f"oncelog: {result.what} in {result.file} at byte {result.position}\n")
+                    _complain(result)
             found(result)
 
         self.engine.reads.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, told)
+
+    def rendered(self, standing: Standing, render: Callable[[], Rendered]) -> Rendered | Damaged:
+        """What `render` makes of records, or the damage that it met in them."""
+        try:
+            return render()
+        except read.Undecodable as error:
+            damaged = self.engine.reads.undecodable(standing.stream_id, error.base_offset, str(error))
+            self._counts.other(damaged)
+            _complain(damaged)
+            return damaged
 
     def standing(self, name: str, partition: int) -> Standing | None:
         """Where a stream stands for readers; None if there is none."""
@@ -188,6 +203,10 @@ class Reads:
     def cursor(sent: str) -> str:
         """What the next live read sends along."""
         return read.cursor_after(sent, int(time.time()), random.randrange(read.CURSOR_JITTER_MAX))
+
+
+def _complain(damaged: Damaged) -> None:
+    sys.stderr.write(f"oncelog: {damaged.what} in {damaged.file} at byte {damaged.position}\n")
 
 
 def _floor(standing: Standing) -> bytes:
@@ -240,7 +259,9 @@ class LongPoll(Reading):
                 self._turn.done(problem_of(result))
             else:
                 now, what = told(standing, self._start, result)
-                self._turn.done(*read.polled(self._action, now, what, self._reads.cursor(self._action.cursor)))
+                cursor = self._reads.cursor(self._action.cursor)
+                answer = self._reads.rendered(now, lambda: read.polled(self._action, now, what, cursor))
+                self._turn.done(*((problem_of(answer),) if isinstance(answer, Damaged) else answer))
 
         self._reads.find(self._action, self._start, found)
 
@@ -324,18 +345,21 @@ class EventStream(Reading):
             return
         standing, found = told(self._standing, self._start, result)
         self._start = found.next_offset
-        self._say(standing, found)
-        if found.is_end(standing):
+        if not self._say(standing, found) or found.is_end(standing):
             self.end()
         elif self._writable:
             # Not at once: others want to be served between two pieces of a long stream.
             self._reads.loop.call_soon(self.go_on)
 
-    def _say(self, standing: Standing, found: Found) -> None:
+    def _say(self, standing: Standing, found: Found) -> bool:
+        """False if what was found is damaged."""
         self._said_first = True
-        self._writable = self._turn.connection.write_piece(
-            read.sse_events(standing, found, self._reads.cursor(self._action.cursor))
-        )
+        cursor = self._reads.cursor(self._action.cursor)
+        events = self._reads.rendered(standing, lambda: read.sse_events(standing, found, cursor))
+        if isinstance(events, Damaged):
+            return False
+        self._writable = self._turn.connection.write_piece(events)
+        return True
 
     def end(self) -> None:
         """The last piece; the connection can be used again."""

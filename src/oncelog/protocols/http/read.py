@@ -14,6 +14,7 @@ import msgspec
 
 from oncelog.core import batch as codec
 from oncelog.core.content_type import BATCHES, is_json, media_type
+from oncelog.errors import BatchInvalid, OncelogError
 from oncelog.protocols.http import answers, offsets
 from oncelog.protocols.http.actions import Action, Read
 from oncelog.protocols.http.parser import Request
@@ -94,15 +95,26 @@ def cursor_after(sent: str, now_s: int, jitter: int) -> str:
 # --- bodies --------------------------------------------------------------------------------------------------------
 
 
+class Undecodable(OncelogError):
+    """A stored batch whose records cannot be told apart: damage, whoever asked for it."""
+
+    def __init__(self, base_offset: int, error: BatchInvalid) -> None:
+        self.base_offset = base_offset
+        super().__init__(str(error))
+
+
 def values_of(found: Found) -> list[bytes]:
-    """The values from `start` on; a record without one is left out."""
+    """The values from `start` on; a record without one is left out. Raises Undecodable."""
     values: list[bytes | None] = []
     for base_offset, batch in found.batches:
-        if base_offset < found.start:
-            skipped = found.start - base_offset
-            values += [record[3] for record in codec.decode(batch) if record[0] >= skipped]
-        else:
-            values += codec.decode_values(batch)
+        try:
+            if base_offset < found.start:
+                skipped = found.start - base_offset
+                values += [record[3] for record in codec.decode(batch) if record[0] >= skipped]
+            else:
+                values += codec.decode_values(batch)
+        except BatchInvalid as error:
+            raise Undecodable(base_offset, error) from error
     return [value for value in values if value is not None] if None in values else values  # type: ignore[return-value]
 
 
