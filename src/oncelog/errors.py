@@ -23,7 +23,8 @@ class StorageError(OncelogError):
 
 
 class DiskFault(StorageError):
-    """A call to the disk failed. Nothing after it may be confirmed; the process ends."""
+    """A call to the disk failed. If it was to write or sync, nothing after it may be confirmed and the process ends; a
+    failed read is told to its reader."""
 
 
 class DiskFull(StorageError):

@@ -77,7 +77,7 @@ def test_live_reads_catch_up(cold: Running, path: str) -> None:
 def test_what_happens_while_the_thread_reads(cold: Running, path: str, live: str, leave: str) -> None:
     """The thread is held while the client goes, or the stream does."""
     go_on = threading.Event()
-    cold.on_loop(lambda: cold.engine.reads.thread.submit(go_on.wait, 30))
+    cold.on_loop(lambda: cold.engine.reads.thread.ask(lambda: go_on.wait(30), lambda _: None))
     client = Client(cold.port)
     try:
         client.send(request("GET", f"{path}?offset=0{live}"))
@@ -108,7 +108,7 @@ def test_stop_waits_for_a_read_in_progress(tmp_path: Path, topic: str) -> None:
     ):
         server.ask("PUT", path, b"x", TYPE)
         go_on = threading.Event()
-        server.on_loop(lambda: server.engine.reads.thread.submit(go_on.wait, 30))
+        server.on_loop(lambda: server.engine.reads.thread.ask(lambda: go_on.wait(30), lambda _: None))
         client.send(request("GET", path))
         server.until(lambda: any(connection.slots for connection in server.server.connections))
         server.begin_stop()

@@ -73,3 +73,11 @@ def test_batch_that_cannot_be_decoded_is_damage_to_those_who_want_its_records(tm
             assert_named(answer)
             assert "the batch at offset 0 cannot be decoded" in answer.json["detail"]
         assert b"event: data" not in server.ask("GET", f"{BAD}?offset=0&live=sse").body
+
+
+def test_receipt_of_a_damaged_record_names_the_damage(tmp_path: Path) -> None:
+    def flip(content: bytearray, _begin: int, end: int) -> None:
+        content[end - 10] ^= 0x01
+
+    with damaged(tmp_path, flip) as server:
+        assert_named(server.ask("GET", "/v1/receipts/bad/m"))

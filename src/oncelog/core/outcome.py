@@ -332,7 +332,7 @@ class Overloaded(Refusal):
 
 
 class Damaged(Refusal):
-    """Bytes on disk are not what was written (P9): named, never served."""
+    """Bytes on disk are not what was written (P9), or cannot be read: named, never served."""
 
     code: ClassVar[str] = "damaged"
     what: str

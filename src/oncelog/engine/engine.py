@@ -2,13 +2,13 @@
 
 Start order: lock and recover (blocking), then threads, then timers. Stop order: take no more commands, write what was
 taken, prove, checkpoint the index, stop threads, close files. A failed write or sync ends the process: nothing that
-was not confirmed by the disk is ever confirmed to anybody, and there is no retry (`fatal`).
+was not confirmed by the disk is ever confirmed to anybody, and there is no retry (`fatal`). A failed read is told to
+its reader.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Literal
 
@@ -25,12 +25,13 @@ from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.lookups import Lookups
-from oncelog.engine.reads import Reads, damaged
+from oncelog.engine.reader_thread import ReaderThread, damaged
+from oncelog.engine.reads import Reads
 from oncelog.engine.staged_ids import completed, plans_of
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
 from oncelog.engine.writer import GroupWriter, SpareKeeper, WriteSeconds
-from oncelog.errors import Corruption, DiskFull
+from oncelog.errors import DiskFull, StorageError
 from oncelog.storage.index.interface import IndexBuilder
 from oncelog.storage.journal import JournalStats
 
@@ -87,7 +88,8 @@ class Engine:
         self.replayed_entries = store.replayed_entries
         """How many entries were newer than the index when the log was opened."""
         self.follow = Follow(store.view)
-        self.reads = Reads(store, self.lookups, self.follow, loop, self._guard)
+        reader = ReaderThread(loop.call_soon_threadsafe, self._fail)
+        self.reads = Reads(store, self.lookups, self.follow, reader, loop, self._guard)
         self._flush_scheduled = False
         self._hold = GroupHold(time.perf_counter)
         self._clean_scheduled = False
@@ -131,22 +133,15 @@ class Engine:
         def read() -> None:
             try:
                 plans = plans_of(command, self.reads.reader, self.lookups.stage_row)
-            except Corruption as error:
+            except StorageError as error:
                 reply(damaged(error))
                 return
-            self.reads.thread.submit(completed, command, plans, self.reads.reader).add_done_callback(found)
+            self.reads.thread.ask(lambda: completed(command, plans, self.reads.reader), submitted)
 
-        def found(future: "Future[Publish]") -> None:
-            with self._guard:
-                try:
-                    whole = future.result()
-                except Corruption as error:
-                    self._loop.call_soon_threadsafe(reply, damaged(error))
-                else:
-                    self._loop.call_soon_threadsafe(submitted, whole)
-
-        def submitted(whole: Publish) -> None:
-            if self._stopping:
+        def submitted(whole: Publish | Refusal) -> None:
+            if isinstance(whole, Refusal):
+                reply(whole)
+            elif self._stopping:
                 reply(Stopping())
             else:
                 self.submit(whole, reply)
@@ -321,7 +316,7 @@ class Engine:
         self._writer.stop()
         self._spares.stop()
         self._building.stop()
-        self.reads.close()
+        self.reads.thread.stop()
         self._journal.close()
         self._index.close()
         self._close_files()

@@ -1,12 +1,11 @@
 """Reads of an engine: what is likely to be in the page cache on the loop, the rest on the reader's thread.
 
-Plans are made on the loop's thread, from what readers may see; the thread only reads the journal's files. Damage is
-told to whoever reads it and ends nothing: the rest of the log can still be read.
+Plans are made on the loop's thread, from what readers may see; the thread only reads the journal's files. Damage, and
+a disk that cannot be read, are told to whoever reads and end nothing: the rest of the log can still be read.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,9 +16,10 @@ from oncelog.engine.guard import Guard
 from oncelog.engine.lookups import Lookups
 from oncelog.engine.provenance import WrittenBy, written_by
 from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
+from oncelog.engine.reader_thread import ReaderThread, damaged
 from oncelog.engine.seek import Stood, at_entry, at_time
 from oncelog.engine.store import Store
-from oncelog.errors import Corruption
+from oncelog.errors import StorageError
 from oncelog.storage.segment import GroupGone
 
 
@@ -38,7 +38,13 @@ class Reads:
     """Everything that reads records, on the loop's thread unless it says otherwise."""
 
     def __init__(
-        self, store: Store, lookups: Lookups, follow: Follow, loop: asyncio.AbstractEventLoop, guard: Guard
+        self,
+        store: Store,
+        lookups: Lookups,
+        follow: Follow,
+        thread: ReaderThread,
+        loop: asyncio.AbstractEventLoop,
+        guard: Guard,
     ) -> None:
         self._view = store.view
         self._journal = store.journal
@@ -47,11 +53,7 @@ class Reads:
         self._loop = loop
         self._guard = guard
         self.reader = Reader(store.view, store.index, store.places, store.journal)
-        self.thread = ThreadPoolExecutor(1, "oncelog-reader")
-
-    def close(self) -> None:
-        """Finish what was begun and end the thread."""
-        self.thread.shutdown()
+        self.thread = thread
 
     def read(
         self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False
@@ -82,29 +84,20 @@ class Reads:
         found: Callable[[ReadResult | Refusal], None],
     ) -> None:
         """As `read`, told to `found`: at once if the place is likely to be in the page cache, else once a thread has
-        read it. Damage is told as a refusal: the rest of the log can still be read, and nothing is written from it."""
+        read it."""
+        told: ReadResult | Refusal
         try:
             plan = self._plan(topic, partition, offset, bytes_max, uncommitted=False)
             if isinstance(plan, Refusal):
-                found(plan)
+                told = plan
+            elif not plan.parts or self._is_recent(plan.parts[0].group):
+                told = _result(plan, self.reader.fetch(plan), uncommitted=False)
+            else:
+                self.thread.ask(lambda: _result(plan, self.reader.fetch(plan), uncommitted=False), found)
                 return
-            if not plan.parts or self._is_recent(plan.parts[0].group):
-                result = _result(plan, self.reader.fetch(plan), uncommitted=False)
-                found(result)
-                return
-        except Corruption as error:
-            found(damaged(error))
-            return
-
-        def fetched(future: "Future[list[ReadBatch]]") -> None:
-            with self._guard:
-                try:
-                    told: ReadResult | Refusal = _result(plan, future.result(), uncommitted=False)
-                except Corruption as error:
-                    told = damaged(error)
-                self._loop.call_soon_threadsafe(found, told)
-
-        self.thread.submit(self.reader.fetch, plan).add_done_callback(fetched)
+        except StorageError as error:
+            told = damaged(error)
+        found(told)
 
     def undecodable(self, stream_id: int, offset: int, why: str) -> Damaged:
         """How a batch that was found whole, and still cannot be decoded, is told: the one that begins at `offset`."""
@@ -115,9 +108,13 @@ class Reads:
     def _is_recent(self, group: int) -> bool:
         return self._journal.bytes_between(group, self._journal.durable_group) < limits.HTTP_READ_RECENT_BYTES
 
-    def who_wrote(self, stream_id: int, offset: int, told: Callable[[WrittenBy | None], None]) -> None:
+    def who_wrote(self, stream_id: int, offset: int, told: Callable[[WrittenBy | Refusal | None], None]) -> None:
         """Tell who wrote the record at `offset`, which must be readable; None if it had no producer, or is gone."""
-        place = self.reader.place_of(stream_id, offset)
+        try:
+            place = self.reader.place_of(stream_id, offset)
+        except StorageError as error:
+            told(damaged(error))
+            return
         if place is None:
             told(None)
             return
@@ -128,11 +125,7 @@ class Reads:
             except GroupGone:
                 return None
 
-        def found(future: "Future[WrittenBy | None]") -> None:
-            with self._guard:
-                self._loop.call_soon_threadsafe(told, future.result())
-
-        self.thread.submit(looked_up).add_done_callback(found)
+        self.thread.ask(looked_up, told)
 
     def wait(self, topic: str, partition: int, offset: int, wake: Wake) -> Waiter | Refusal | None:
         """Call `wake` when there is something to read at or after `offset`; None if there is already."""
@@ -150,35 +143,38 @@ class Reads:
         time_ns: int = 0,
     ) -> None:
         """Where streams stood at an entry, or else at a time. Looked up in slices: a log may have many streams."""
-        streams = self._lookups.cut(topics).streams
+        try:
+            streams = self._lookups.cut(topics).streams
+        except StorageError as error:
+            told(damaged(error))
+            return
         if entry is None:
             wanted: Iterator[Stood | Refusal] = at_time(self.reader, streams, time_ns)
         else:
             wanted = at_entry(self.reader, self._journal, streams, entry, self._view.entry_number)
         found: list[Stood] = []
 
+        def look() -> Refusal | None:
+            for each in islice(wanted, limits.SEEKS_PER_SLICE):
+                if isinstance(each, Refusal):
+                    return each
+                found.append(each)
+            return None
+
         def more() -> None:
             with self._guard:
                 try:
-                    for each in islice(wanted, limits.SEEKS_PER_SLICE):
-                        if isinstance(each, Refusal):
-                            told(each)
-                            return
-                        found.append(each)
-                except Corruption as error:
-                    told(damaged(error))
-                    return
-                if len(found) < len(streams):
+                    refusal = look()
+                except StorageError as error:
+                    refusal = damaged(error)
+                if refusal is not None:
+                    told(refusal)
+                elif len(found) < len(streams):
                     self._loop.call_soon(more)
                 else:
                     told(found)
 
         more()
-
-
-def damaged(error: Corruption) -> Damaged:
-    """As a reader is told it."""
-    return Damaged(error.what, error.file, error.position)
 
 
 def _result(plan: ReadPlan, batches: list[ReadBatch], *, uncommitted: bool) -> ReadResult:

@@ -170,7 +170,11 @@ class Asks:
                 return
             assert isinstance(outcome, ReceiptFound)
 
-            def told(producer: WrittenBy | None) -> None:
+            def told(producer: WrittenBy | Refusal | None) -> None:
+                if isinstance(producer, Refusal):
+                    self._counts.other(producer)
+                    answer(problem_of(producer))
+                    return
                 # Ids of a zone may lie in another topic than the one asked.
                 answer(admin.receipt_answer(*engine.lookups.name_of(outcome.stream_id), outcome, producer))
 

@@ -352,7 +352,7 @@ class Journal:
                 if segment >= self._first_segment:
                     raise Corruption("segment missing", file=segment_name(segment)) from None
             except OSError as error:
-                raise _disk_error(error, "cannot read", segment_name(segment)) from error
+                raise _disk_error(error, "cannot read", segment_name(segment), at) from error
         # Asked after the read: the segment may have been dropped and written over in the meantime.
         if segment < self._first_segment:
             raise GroupGone(group, self.first_group)
@@ -493,7 +493,7 @@ def _prepare(disk: Disk, number: int, header: SegmentHeader) -> None:
         raise
 
 
-def _disk_error(error: OSError, what: str, file: str = "") -> StorageError:
+def _disk_error(error: OSError, what: str, file: str = "", position: int = -1) -> StorageError:
     if error.errno in _NO_SPACE:
-        return DiskFull(what, file=file, hint="free space on the device; reads go on")
-    return DiskFault(f"{what}: {error.strerror}", file=file, hint="check the device")
+        return DiskFull(what, file=file, position=position, hint="free space on the device; reads go on")
+    return DiskFault(f"{what}: {error.strerror}", file=file, position=position, hint="check the device")

@@ -103,6 +103,9 @@ IS_OPEN: Final = RULES[o.TopicExists]._replace(
     hint="the stream is open: a PUT without Stream-Closed agrees with it, a POST with Stream-Closed: true closes it"
 )
 
+SOMEWHERE: Final = RULES[o.Damaged]._replace(detail="{what}")
+"""Of damage that has no byte of its own: in the index, or between files."""
+
 _INSIDE: Final = frozenset(("stream_id", "first_known_stream_id", "outcome"))
 
 
@@ -117,6 +120,8 @@ def _rule_of(refusal: o.Refusal) -> Rule:
             return IS_CLOSED
         case o.TopicExists(reason=o.TopicExists.OPEN):
             return IS_OPEN
+        case o.Damaged(file=""):
+            return SOMEWHERE
         case o.NotFound(what="producer"):
             return NO_PRODUCER
     return RULES[type(refusal)]
