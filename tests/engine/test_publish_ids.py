@@ -27,7 +27,8 @@ from oncelog.core.record import MESSAGE_ID_HEADER
 from oncelog.engine.engine import Engine, Settings
 from oncelog.errors import BatchInvalid
 from oncelog.storage.verify import verify
-from tests.engine.opening import TIMESTAMP_MS, append_of, done, make_topic, opened, read_all
+from tests.engine.opening import TIMESTAMP_MS, append_of, done, make_topic, opened, opened_over, read_all, until
+from tests.engine.test_faults_end_it import GatedDisk
 
 Named = tuple[bytes | None, bytes]
 """A message id and a value."""
@@ -178,5 +179,27 @@ def test_stage_that_cannot_be_decoded_is_damaged_and_not_published() -> None:
             assert f"of stage {stage[0]} cannot be decoded" in outcome.what
             assert outcome.position > 0
             assert isinstance(await publish(engine, stage, 1), CommitConfirmed)
+
+    asyncio.run(scenario())
+
+
+def test_stage_that_is_written_to_while_others_become_durable_is_waited_for() -> None:
+    """The publish waits for one group, and the stage gets its record in the next: that one must be on disk as well."""
+
+    async def scenario() -> None:
+        disk = GatedDisk()
+        async with opened_over(disk) as engine:
+            await make_topic(engine, "a")
+            stage = await staged(engine)
+            disk.gate.clear()
+            engine.submit(append_of("a", b"in flight"), lambda _: None)
+            await until(lambda: engine.commits._in_flight is not None)
+            publishing = asyncio.ensure_future(publish(engine, stage, 1))
+            await asyncio.sleep(0)
+            batch = batch_of([(b"1", b"one")])
+            engine.submit(AppendStage(stage[0], 0, batch, 1, content_digest(batch)), lambda _: None)
+            disk.gate.set()
+            assert isinstance(await publishing, CommitConfirmed)
+            assert read_all(engine, "a") == [(0, b"in flight"), (1, b"one")]
 
     asyncio.run(scenario())

@@ -27,7 +27,7 @@ from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.lookups import Lookups
 from oncelog.engine.reader_thread import ReaderThread, damaged
 from oncelog.engine.reads import Reads
-from oncelog.engine.staged_ids import completed, plans_of
+from oncelog.engine.staged_ids import completed, newest_group, plans_of
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
 from oncelog.engine.writer import GroupWriter, SpareKeeper, WriteSeconds
@@ -135,6 +135,9 @@ class Engine:
                 plans = plans_of(command, self.reads.reader, self.lookups.stage_row)
             except StorageError as error:
                 reply(damaged(error))
+                return
+            if newest_group(plans) > self._journal.durable_group:
+                self.commits.gate(read)  # it was written to while the gate was shut: not on disk yet
                 return
             self.reads.thread.ask(lambda: completed(command, plans, self.reads.reader), submitted)
 

@@ -30,6 +30,11 @@ def plans_of(command: Publish, reader: Reader, stage_of: Callable[[int], Stage |
     return plans
 
 
+def newest_group(plans: Plans) -> int:
+    """The last group that is to be read. The rows are the writer's own, so it may not be durable yet."""
+    return max((part.group for parts in plans for part in parts or ()), default=0)
+
+
 def completed(command: Publish, plans: Plans, reader: Reader) -> Publish:
     """The publish with its ids. May run on another thread; touches only the journal's files. Raises Corruption."""
     return msgspec.structs.replace(
