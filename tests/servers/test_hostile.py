@@ -225,6 +225,15 @@ def test_more_partitions_than_a_topic_may_have_is_413(tight: Running) -> None:
     assert (answer.status, answer.code, answer.json["limit"]) == (413, "too_large", limits.PARTITIONS_MAX)
 
 
+def test_length_with_thousands_of_zeros_is_400_and_the_server_goes_on(any_server: Running) -> None:
+    with harmless(any_server), any_server.client() as client:
+        client.send(b"POST /v1/stream/a HTTP/1.1\r\nContent-Length: " + b"0" * 5_000 + b"1\r\n\r\nx")
+        answer = client.answer()
+        assert (answer.status, answer.code) == (400, "malformed_request")
+        assert answer.json["limit"] == limits.HTTP_DIGITS_MAX
+        assert client.is_cut
+
+
 # --- bodies --------------------------------------------------------------------------------------------------------
 
 

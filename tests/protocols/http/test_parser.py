@@ -304,6 +304,48 @@ def test_what_is_no_request_is_refused(data: bytes) -> None:
         assert refused([data[:at], data[at:]]).status == 400, at
 
 
+@pytest.mark.parametrize("digits", [limits.HTTP_DIGITS_MAX + 1, 5_000])
+def test_length_of_more_digits_than_a_number_has_is_refused_in_any_pieces(digits: int) -> None:
+    """Zeros in front count: httptools takes them, and Python makes no number of more than 4,300 digits."""
+    data = b"POST / HTTP/1.1\r\nContent-Length: " + b"1".zfill(digits) + b"\r\n\r\nx"
+    for pieces in ([data], [data[:40], data[40:]], [data[:-1], data[-1:]]):
+        error = refused(pieces, 32 * limits.KIB)
+        assert (error.status, error.code) == (400, "malformed_request")
+        assert (error.limit, error.received) == (limits.HTTP_DIGITS_MAX, digits)
+
+
+def test_length_of_as_many_digits_as_a_number_has_is_taken() -> None:
+    data = b"POST / HTTP/1.1\r\nContent-Length: " + b"1".zfill(limits.HTTP_DIGITS_MAX) + b"\r\n\r\nx"
+    assert parsed([data])[0][3] == b"x"
+
+
+class Stumbling(module.RequestParser):
+    """Meets a header that it cannot read."""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name == b"X-Number":
+            int(value)
+        super().on_header(name, value)
+
+
+def test_header_that_the_parser_stumbles_over_is_refused_and_what_came_before_it_stands() -> None:
+    targets: list[bytes] = []
+    parser = Stumbling(lambda request: targets.append(request.target), 1024, 1024)
+    with pytest.raises(RequestRefused) as caught:
+        parser.feed(CHUNKED + b"GET /b HTTP/1.1\r\nTE: a\r\nX-Number: none\r\n\r\n")
+    assert (caught.value.status, caught.value.code) == (400, "malformed_request")
+    assert targets == [b"/v1/stream/b"]
+
+
+def test_what_goes_wrong_with_a_whole_request_is_not_taken_for_bad_bytes() -> None:
+    def bug(_request: Request) -> None:
+        raise LookupError
+
+    parser = module.RequestParser(bug, 1024, 1024)
+    with pytest.raises(LookupError):
+        parser.feed(CHUNKED)
+
+
 TOKENS = [
     b"\r\n", b"\r", b"\n", b"\0", b" ", b":", b"Content-Length: 5\r\n", b"Content-Length: 0x5\r\n", b"\xff\xfe",
     b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n", b"Connection: close\r\n", b"HTTP/1.0", b"GET ",

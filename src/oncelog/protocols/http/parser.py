@@ -90,6 +90,8 @@ class RequestParser:
         self._body_bytes_max = body_bytes_max
         self._parser = httptools.HttpRequestParser(self)
         self._error: RequestRefused | None = None
+        self._whole: list[Request] = []
+        """Requests that are whole and not handed over yet."""
         self._reset()
 
     def _reset(self) -> None:
@@ -126,19 +128,31 @@ class RequestParser:
                 data = data[at:]
         if self.in_request:
             self._bound_what_is_kept(len(data))
+        refused = self._parse(data)
+        # Only now, and not from within httptools: whatever is raised there is about these bytes alone.
+        whole, self._whole = self._whole, []
+        for came in whole:
+            self._on_request(came)
+        if refused is not None:
+            raise refused
+        if self._straight is not None and self.in_body and not self._straight:
+            self._grow()
+
+    def _parse(self, data: bytes | memoryview) -> RequestRefused | None:
+        """Let httptools take the bytes apart. Whatever is wrong with them is the client's fault and ends no more than
+        its connection."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            raise RequestRefused(400, "upgrade_unsupported", "this server speaks HTTP/1.1 and nothing else") from None
+            return RequestRefused(400, "upgrade_unsupported", "this server speaks HTTP/1.1 and nothing else")
         except httptools.HttpParserCallbackError as error:
-            raise error.__context__ or error from None
+            cause = error.__context__
+            if cause is not None and not isinstance(cause, Exception):
+                raise cause from None  # told to stop
+            return self._error or RequestRefused(400, "malformed_request", f"not an HTTP/1.1 request: {cause}")
         except httptools.HttpParserError as error:
-            if self._error is None:
-                raise RequestRefused(400, "malformed_request", f"not an HTTP/1.1 request: {error}") from None
-        if self._error is not None:
-            raise self._error
-        if self._straight is not None and self.in_body and not self._straight:
-            self._grow()
+            return self._error or RequestRefused(400, "malformed_request", f"not an HTTP/1.1 request: {error}")
+        return self._error
 
     def _grow(self) -> None:
         """Room for more of a large body."""
@@ -193,7 +207,7 @@ class RequestParser:
             method, keep_alive = self._parser.get_method(), self._parser.should_keep_alive()
             # The parser still waits for this body: it starts over with the next request.
             self._parser = httptools.HttpRequestParser(self)
-            self._finish(method, keep_alive)
+            self._on_request(self._finished(method, keep_alive))
 
     # --- what httptools calls --------------------------------------------------------------------------------------
 
@@ -231,6 +245,11 @@ class RequestParser:
             self._expect(headers[b"expect"])
         if length_text is None:
             return
+        if len(length_text) > limits.HTTP_DIGITS_MAX:
+            limit, came = limits.HTTP_DIGITS_MAX, len(length_text)
+            detail = "Content-Length has too many digits"
+            self._fail(RequestRefused(400, "malformed_request", detail, limit=limit, received=came))
+            return
         length = int(length_text)  # httptools has seen to it that these are digits
         if length > self._body_bytes_max:
             self._discard(length)
@@ -259,11 +278,11 @@ class RequestParser:
     def on_message_complete(self) -> None:
         """The request is whole."""
         if self._error is None:
-            self._finish(self._parser.get_method(), self._parser.should_keep_alive())
+            self._whole.append(self._finished(self._parser.get_method(), self._parser.should_keep_alive()))
 
     # --- out -------------------------------------------------------------------------------------------------------
 
-    def _finish(self, method: bytes, keep_alive: bool) -> None:
+    def _finished(self, method: bytes, keep_alive: bool) -> Request:
         body: Body
         if self._straight:
             body = self._straight
@@ -273,7 +292,7 @@ class RequestParser:
         request = Request(method, self._target, self._headers, body, keep_alive)
         request.refused = self._discards
         self._reset()
-        self._on_request(request)
+        return request
 
     def _discard(self, length: int) -> None:
         """Too large: its bytes are dropped as they come, and the answer says so."""
