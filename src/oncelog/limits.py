@@ -87,6 +87,12 @@ ORDER_KEY_BYTES_MAX: Final = 1024
 TOPIC_CONFIG_BYTES_MAX: Final = 16 * KIB
 """Content type, zone and attributes of a topic. Every partition's row repeats them."""
 
+MEDIA_TYPES_CACHED_MAX: Final = 1_024
+"""Content types whose media type is kept: many times what any log uses."""
+
+MEDIA_TYPE_CACHED_CHARS_MAX: Final = 256
+"""A longer content type is taken apart each time: it is rare, and whoever sends long ones would fill memory."""
+
 DELETE_OFFSETS_MAX: Final = 1 << 18
 """Offsets in one delete of single records: 64 chunks of holes, and one entry even if every second one is a hole."""
 

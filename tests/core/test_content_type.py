@@ -2,7 +2,9 @@
 
 import pytest
 
+from oncelog import limits
 from oncelog.core import batch as codec
+from oncelog.core import content_type, names
 from oncelog.core.command import (
     Append,
     AppendEach,
@@ -29,6 +31,7 @@ from oncelog.core.outcome import (
     NameInvalid,
     Outcome,
     StageDone,
+    TooLarge,
     TopicDone,
     TopicExists,
     TopicFound,
@@ -66,6 +69,25 @@ def test_types_are_the_same_by_media_type() -> None:
     assert not is_json("application/jsonl")
 
 
+def test_long_types_are_compared_and_not_kept(log: CoreHarness) -> None:
+    """Texts of megabytes, refused or not, would stay in memory by the thousand."""
+    content_type._cached.cache_clear()
+    long = "text/plain;" + "x" * limits.MEDIA_TYPE_CACHED_CHARS_MAX
+    assert is_same_type(long, "TEXT/PLAIN")
+    refused = log.run(CreateTopic("t", 1, TopicConfig("x" * 4_000_000)))
+    assert isinstance(refused, TooLarge)
+    assert content_type._cached.cache_info().currsize == 1, "the short one"
+
+
+def test_settings_that_are_too_large_are_measured_before_anything_looks_into_them(
+    log: CoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_into: list[str] = []
+    monkeypatch.setattr(names, "media_type", looked_into.append)
+    assert isinstance(log.run(CreateTopic("t", 1, TopicConfig("x" * 4_000_000))), TooLarge)
+    assert looked_into == []
+
+
 def append(log: CoreHarness, value: bytes) -> Outcome:
     return log.run(Append("j", 0, codec.encode_one(value, 1), 1))
 
@@ -94,12 +116,12 @@ def test_a_face_that_has_looked_is_believed(log: CoreHarness) -> None:
 def test_a_stage_says_that_it_holds_json_before_it_goes_into_a_json_stream(log: CoreHarness) -> None:
     log.run(OpenApplication("app"))
     answers = []
-    for content_type in ("", "application/json"):
-        stage = log.run(OpenStage("app", 1, 0, content_type))
+    for kind in ("", "application/json"):
+        stage = log.run(OpenStage("app", 1, 0, kind))
         assert isinstance(stage, StageDone)
         told = log.run(AppendStage(stage.stage_id, 0, codec.encode_one(BAD, 1), 1, content_digest(BAD)))
-        assert isinstance(told, BatchRefused if content_type else StageDone)
-        if content_type:
+        assert isinstance(told, BatchRefused if kind else StageDone)
+        if kind:
             log.run(AppendStage(stage.stage_id, 0, codec.encode_one(GOOD, 1), 1, content_digest(GOOD)))
         item = PublishItem(stage.stage_id, "j", 0, 1)
         answers.append(log.run(Publish([item], "app", 1, "q", 0)))

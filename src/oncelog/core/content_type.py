@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.outcome import BatchRefused
 
@@ -21,10 +22,18 @@ BATCHES: Final = "application/vnd.oncelog.batches"
 _raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
 
 
-@lru_cache(maxsize=1024)
 def media_type(content_type: str) -> str:
     """The type alone, as it is compared."""
+    if len(content_type) > limits.MEDIA_TYPE_CACHED_CHARS_MAX:
+        return _taken_apart(content_type)
+    return _cached(content_type)
+
+
+def _taken_apart(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
+
+
+_cached: Final = lru_cache(maxsize=limits.MEDIA_TYPES_CACHED_MAX)(_taken_apart)
 
 
 def is_same_type(one: str, other: str) -> bool:

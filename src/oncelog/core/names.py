@@ -76,12 +76,12 @@ def config_refused(config: TopicConfig) -> Refusal | None:
         if (bytes_ := text_bytes(text)) < 0:
             return NameInvalid(ascii(text), "settings are Unicode text")
         size += bytes_
+    if size > limits.TOPIC_CONFIG_BYTES_MAX:
+        return TooLarge("bytes of a topic's settings", limits.TOPIC_CONFIG_BYTES_MAX, size)
     if not config.content_type or not config.content_type.isascii() or not config.content_type.isprintable():
         return NameInvalid(ascii(config.content_type), "a content type is printable ASCII: faces put it into a header")
     if media_type(config.content_type) == BATCHES:
         return NameInvalid(config.content_type, "raw batches are a way to send records, not what a stream holds")
-    if size > limits.TOPIC_CONFIG_BYTES_MAX:
-        return TooLarge("bytes of a topic's settings", limits.TOPIC_CONFIG_BYTES_MAX, size)
     if not FOREVER <= config.dedupe_floor_ms <= limits.SEQUENCE_MAX:
         return TooLarge("dedupe floor ms (-1 is for ever)", limits.SEQUENCE_MAX, config.dedupe_floor_ms, FOREVER)
     if not 0 <= config.duplicate_window_ms <= limits.SEQUENCE_MAX:

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncelog import limits
 from oncelog.core import command as c
 from oncelog.core.names import command_refused
-from oncelog.protocols.http import actions
+from oncelog.protocols.http import actions, append
 from oncelog.protocols.http.actions import Done, Submit
 from oncelog.protocols.http.parser import Request, RequestRefused
 from oncelog.protocols.http.session import Session
@@ -225,3 +226,11 @@ def test_every_request_becomes_an_action(
         head, _, _ = action.answer.partition(b"\r\n\r\n")
         assert head.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501 ", b"HTTP/1.1 204 ", b"HTTP/1.1 200 "))
         assert b"\n" not in head.replace(b"\r\n", b"")
+
+
+def test_types_that_are_remembered_are_short() -> None:
+    long = b"text/plain;" + b"x" * limits.MEDIA_TYPE_CACHED_CHARS_MAX
+    assert append.content_type_of({b"content-type": long}) == (long.decode(), "text/plain")
+    assert append.content_type_of({b"content-type": b"text/plain"}) == ("text/plain", "text/plain")
+    assert b"text/plain" in append._TYPES
+    assert long not in append._TYPES

@@ -6,6 +6,7 @@ are, anything else is one record. That the stream holds this type is for core to
 
 from typing import Final
 
+from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import Append, CloseStream, CreateTopic
 from oncelog.core.content_type import ANY, BATCHES, JSON, media_type
@@ -52,9 +53,10 @@ def content_type_of(headers: dict[bytes, bytes]) -> tuple[str, str]:
             raise HeaderInvalid("Content-Type is printable ASCII")
         text = raw.decode()
         known = (text, media_type(text))
-        if len(_TYPES) >= _TYPES_MAX:
-            _TYPES.clear()
-        _TYPES[raw] = known
+        if len(raw) <= limits.MEDIA_TYPE_CACHED_CHARS_MAX:
+            if len(_TYPES) >= _TYPES_MAX:
+                _TYPES.clear()
+            _TYPES[raw] = known
     return known
 
 
