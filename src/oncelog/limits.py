@@ -85,7 +85,7 @@ ORDER_KEY_BYTES_MAX: Final = 1024
 """`Stream-Seq` is a free string; it stands in the stream's row and in every entry that sets it."""
 
 TOPIC_CONFIG_BYTES_MAX: Final = 16 * KIB
-"""Content type, zone and attributes of a topic. Every partition's row repeats them."""
+"""Content type, zone and attributes of a topic, which every partition's row repeats; the content type of a stage."""
 
 MEDIA_TYPES_CACHED_MAX: Final = 1_024
 """Content types whose media type is kept: many times what any log uses."""

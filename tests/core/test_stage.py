@@ -8,6 +8,7 @@ from oncelog.core.command import (
     Append,
     AppendStage,
     CloseStream,
+    CreateTopic,
     CursorMove,
     DropStages,
     ExpireStages,
@@ -44,9 +45,10 @@ from oncelog.core.outcome import (
     StreamClosedRefusal,
     StreamDone,
     TooLarge,
+    TopicDone,
     TopicMissing,
 )
-from oncelog.core.rows import Application, Cause, Table
+from oncelog.core.rows import Application, Cause, Table, TopicConfig
 from oncelog.testing.core_harness import MS, CoreHarness
 
 APP = "app"
@@ -87,6 +89,29 @@ def refused(log: CoreHarness, command: Publish) -> Outcome:
 
 
 # --- staging -----------------------------------------------------------------------------------------------------
+
+
+LONGEST_TYPE = "t" * limits.TOPIC_CONFIG_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("content_type", "kind"),
+    [
+        ("", StageDone),
+        ("application/json", StageDone),
+        (LONGEST_TYPE, StageDone),
+        (LONGEST_TYPE + "t", TooLarge),
+        ("text/plain\r\nEvil: yes", NameInvalid),
+        ("text/plän", NameInvalid),
+        ("Application/vnd.oncelog.batches", NameInvalid),
+    ],
+    ids=["none", "json", "longest", "too long", "line break", "not ASCII", "raw batches"],
+)
+def test_content_type_of_a_stage_is_one_that_a_topic_may_have(log: CoreHarness, content_type: str, kind: type) -> None:
+    assert type(log.run(OpenStage(APP, 1, 0, content_type))) is kind
+    if content_type:
+        made = log.run(CreateTopic("v", 1, TopicConfig(content_type)))
+        assert type(made) is (TopicDone if kind is StageDone else kind)
 
 
 def test_stage_is_invisible_until_it_is_published(log: CoreHarness) -> None:

@@ -69,6 +69,17 @@ def claim_refused(claim: ProducerClaim | None) -> Refusal | None:
     return refusal
 
 
+def content_type_refused(content_type: str) -> Refusal | None:
+    """What a topic or a stage holds: it stands in their rows, and faces tell it."""
+    if len(content_type) > limits.TOPIC_CONFIG_BYTES_MAX:
+        return TooLarge("content type bytes", limits.TOPIC_CONFIG_BYTES_MAX, len(content_type))
+    if not content_type or not content_type.isascii() or not content_type.isprintable():
+        return NameInvalid(ascii(content_type), "a content type is printable ASCII: faces put it into a header")
+    if media_type(content_type) == BATCHES:
+        return NameInvalid(content_type, "raw batches are a way to send records, not what a stream holds")
+    return None
+
+
 def config_refused(config: TopicConfig) -> Refusal | None:
     """Settings that every row of the topic repeats, and times that the rules can reckon with."""
     size = 0
@@ -78,10 +89,8 @@ def config_refused(config: TopicConfig) -> Refusal | None:
         size += bytes_
     if size > limits.TOPIC_CONFIG_BYTES_MAX:
         return TooLarge("bytes of a topic's settings", limits.TOPIC_CONFIG_BYTES_MAX, size)
-    if not config.content_type or not config.content_type.isascii() or not config.content_type.isprintable():
-        return NameInvalid(ascii(config.content_type), "a content type is printable ASCII: faces put it into a header")
-    if media_type(config.content_type) == BATCHES:
-        return NameInvalid(config.content_type, "raw batches are a way to send records, not what a stream holds")
+    if (refusal := content_type_refused(config.content_type)) is not None:
+        return refusal
     if not FOREVER <= config.dedupe_floor_ms <= limits.SEQUENCE_MAX:
         return TooLarge("dedupe floor ms (-1 is for ever)", limits.SEQUENCE_MAX, config.dedupe_floor_ms, FOREVER)
     if not 0 <= config.duplicate_window_ms <= limits.SEQUENCE_MAX:
@@ -133,8 +142,9 @@ def _txn_id(txn_id: str) -> Refusal | None:
     return name_refused("txn id", txn_id, limits.TXN_ID_BYTES_MAX, empty=True)
 
 
-def _application(command: c.OpenStage) -> Refusal | None:
-    return name_refused("application name", command.application, limits.APPLICATION_NAME_BYTES_MAX, empty=True)
+def _open_stage(command: c.OpenStage) -> Refusal | None:
+    refusal = name_refused("application name", command.application, limits.APPLICATION_NAME_BYTES_MAX, empty=True)
+    return refusal or (content_type_refused(command.content_type) if command.content_type else None)
 
 
 def _open_application(command: c.OpenApplication | c.GetApplication) -> Refusal | None:
@@ -291,7 +301,7 @@ _CHECKS: Final[dict[type[c.Command], Callable[[Any], Refusal | None]]] = {
     c.Trim: _stream,
     c.DeleteRecords: _stream,
     c.OpenApplication: _open_application,
-    c.OpenStage: _application,
+    c.OpenStage: _open_stage,
     c.AppendStage: _append_stage,
     c.DropStages: _drop_stages,
     c.Publish: _publish,
