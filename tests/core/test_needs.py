@@ -60,6 +60,27 @@ def test_trim_that_will_do_nothing_asks_for_no_chunk(floor: int) -> None:
     assert rounds(log, c.Trim("t", 0, floor)) == []
 
 
+def log_with_tail(tail: int, floor: int) -> CoreHarness:
+    log = CoreHarness()
+    log.state.topics["t"] = Topic(1, "t", [2], TopicConfig(), 1)
+    log.state.streams[2] = Stream(2, 1, 0, TopicConfig(), tail, floor=floor)
+    return log
+
+
+@pytest.mark.parametrize("ranges", [[CHUNK, 2 * 10**9], [0, 1], [2 * 10**9, 2 * 10**9 + 1], [5, 4], []])
+def test_delete_that_will_be_refused_asks_for_no_chunk(ranges: list[int]) -> None:
+    log = log_with_tail(2 * 10**9, floor=CHUNK)
+    assert needs.needs(log.state, c.DeleteRecords("t", 0, ranges)) == []
+
+
+def test_largest_delete_asks_for_the_chunks_that_it_spans() -> None:
+    log = log_with_tail(2 * 10**9, floor=CHUNK)
+    most = limits.DELETE_OFFSETS_MAX
+    wanted = needs.needs(log.state, c.DeleteRecords("t", 0, [CHUNK, CHUNK + most]))
+    assert wanted == [(Table.HOLES, (2, chunk)) for chunk in range(1, 1 + most // CHUNK)]
+    assert needs.needs(log.state, c.DeleteRecords("t", 0, [CHUNK, CHUNK + most + 1])) == []
+
+
 def test_found_id_leads_to_the_stream_and_holes_of_its_record() -> None:
     log = CoreHarness()
     config = TopicConfig(id_zone="z")

@@ -116,7 +116,7 @@ def _trim(wanted: Wanted, command: c.Trim) -> None:
 
 def _delete_records(wanted: Wanted, command: c.DeleteRecords) -> None:
     stream = wanted.stream(command.topic, command.partition)
-    if stream is None or cursor_rules.ranges_refused(command.ranges, stream.stable, stream.stream_id) is not None:
+    if stream is None or stream_rules.deletion_refused(stream, command.ranges) is not None:
         return
     for at in range(0, len(command.ranges), 2):
         wanted.chunks(stream, command.ranges[at], command.ranges[at + 1])

@@ -36,6 +36,7 @@ from oncelog.core.outcome import (
     OffsetAhead,
     OffsetGone,
     Outcome,
+    Refusal,
     StreamDone,
     TooLarge,
     TopicDone,
@@ -191,18 +192,25 @@ def decide_trim(state: State, command: Trim, now_ns: int) -> Decision:
     return Compound(now_ns, [Trimmed(stream.stream_id, floor)]), answer
 
 
+def deletion_refused(stream: Stream, ranges: list[int]) -> Refusal | None:
+    """What is wrong with the ranges of a delete. Looks at no chunk: `needs` asks for none then."""
+    if (refusal := ranges_refused(ranges, stream.stable, stream.stream_id)) is not None:
+        return refusal
+    if ranges[0] < stream.floor:
+        return OffsetGone(stream.stream_id, ranges[0], stream.floor)
+    offsets = sum(ranges[1::2]) - sum(ranges[::2])
+    if offsets > limits.DELETE_OFFSETS_MAX:
+        return TooLarge("offsets in one delete", limits.DELETE_OFFSETS_MAX, offsets)
+    return None
+
+
 def decide_delete_records(state: State, command: DeleteRecords, now_ns: int) -> Decision:
     """Turn records into holes. What is a hole already stays one: deleting twice is a retry."""
     stream = state.stream(command.topic, command.partition)
     if stream is None:
         return None, TopicMissing(command.topic, command.partition)
-    if (refusal := ranges_refused(command.ranges, stream.stable, stream.stream_id)) is not None:
+    if (refusal := deletion_refused(stream, command.ranges)) is not None:
         return None, refusal
-    if command.ranges[0] < stream.floor:
-        return None, OffsetGone(stream.stream_id, command.ranges[0], stream.floor)
-    offsets = sum(command.ranges[1::2]) - sum(command.ranges[::2])
-    if offsets > limits.DELETE_OFFSETS_MAX:
-        return None, TooLarge("offsets in one delete", limits.DELETE_OFFSETS_MAX, offsets)
     live: list[int] = []
     for at in range(0, len(command.ranges), 2):
         live += holes.deletable_parts(state, stream, command.ranges[at], command.ranges[at + 1])
