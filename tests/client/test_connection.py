@@ -132,6 +132,25 @@ def test_silence_is_counted_from_the_request_not_from_the_answer_before() -> Non
     run(main())
 
 
+def test_a_request_that_could_wait_longer_leaves_no_longer_patience_behind() -> None:
+    async def main() -> None:
+        never = asyncio.Event()
+
+        async def hold_the_second(request: Request) -> Reply:
+            if request.path == "/second":
+                await never.wait()
+            return answer(200)
+
+        async with Peer(hold_the_second) as peer:
+            connection = await connected(peer)
+            await connection.request(request("/first"), 3_600)
+            with pytest.raises(ConnectionLost, match=r"silent for 0\.02 s"):
+                async with asyncio.timeout(5):
+                    await connection.request(request("/second"), 0.02)
+
+    run(main())
+
+
 def test_who_stops_waiting_drops_the_answer_and_no_other() -> None:
     async def main() -> None:
         gate = asyncio.Event()

@@ -78,10 +78,15 @@ class Connection(asyncio.Protocol):
         if not self._unwritten:
             self._loop.call_soon(self._write)
         self._unwritten.append(request)
+        now = self._loop.time()
         if not self._waiting:
             # Silence while nobody asked is no silence: it counts from here.
-            self._heard_at = self._loop.time()
+            self._heard_at = now
         self._waiting.append((on_answer, silence_s))
+        if self._watch is not None and now + silence_s < self._watch.when():
+            # Left by a request that could wait longer: it would notice the loss of this one too late.
+            self._watch.cancel()
+            self._watch = None
         if self._watch is None:
             self._watch = self._loop.call_later(silence_s, self._check_silence)
 
