@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import oncelog.client.reader as reader_module
 from oncelog.client import NOW, START, AnswerUnreadable, AsyncClient, AsyncReader, OffsetGone, Record, Unreachable
 from oncelog.core import batch as codec
 from tests.client.peer import CUT, Peer, Reply, Request, Script, answer, json_answer, problem, run
@@ -182,6 +183,68 @@ def test_a_server_that_is_gone_ends_the_reading_and_it_can_go_on() -> None:
                 await anext(reader)
             await peer.listen()
             assert [record.offset async for record in reader] == [2, 3]
+
+    run(main())
+
+
+@pytest.mark.parametrize("instead", ["silence", "cut", "refusal"])
+def test_a_wait_that_nothing_answers_is_asked_for_again_while_the_server_is_there(
+    monkeypatch: pytest.MonkeyPatch, instead: str
+) -> None:
+    """A server may be told to hold a long-poll for an hour, and a proxy in between may end it sooner."""
+    monkeypatch.setattr(reader_module, "LONG_POLL_S", 0.02)
+
+    async def main() -> None:
+        stream = FakeStream("ab")
+
+        async def idle(request: Request) -> Reply:
+            if "live" not in request.query or instead == "silence":
+                return await stream(request)
+            return CUT if instead == "cut" else problem(503, "overloaded", retryable=True)
+
+        async with (
+            Peer(idle) as peer,
+            AsyncClient(peer.url, request_timeout_ms=30) as client,
+            client.reader("a") as reader,
+        ):
+            assert len(await reader.read()) == 2
+            waiting = asyncio.create_task(reader.read())
+            await peer.until(lambda: sum("live" in request.query for request in peer.requests) > 4 or waiting.done())
+            assert not waiting.done()
+            await stream.add("c")
+            assert [record.offset for record in await waiting] == [2]
+            # What followed each wait came over a connection that does not hang in the wait.
+            live = [number for number, request in enumerate(peer.requests) if "live" in request.query][:4]
+            assert all("live" not in peer.requests[number + 1].query for number in live)
+            if instead == "silence":
+                assert all(peer.requests[number].connection < peer.requests[number + 1].connection for number in live)
+
+    run(main())
+
+
+def test_a_server_that_is_silent_to_everything_is_given_up_by_a_reader_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader_module, "LONG_POLL_S", 0.02)
+
+    async def main() -> None:
+        stream = FakeStream("ab")
+        dead = asyncio.Event()
+
+        async def script(request: Request) -> Reply:
+            if dead.is_set():
+                await asyncio.Event().wait()
+            return await stream(request)
+
+        async with (
+            Peer(script) as peer,
+            AsyncClient(peer.url, answer_timeout_ms=20, request_timeout_ms=100) as client,
+            client.reader("a") as reader,
+        ):
+            assert len(await reader.read()) == 2
+            dead.set()
+            with pytest.raises(Unreachable, match="silent"):
+                await reader.read()
 
     run(main())
 

@@ -11,8 +11,9 @@ import operator
 from typing import Final, Literal, get_args
 
 from oncelog.client.admin import Admin
-from oncelog.client.calls import Caller, Channel
-from oncelog.client.errors import AnswerUnreadable, OffsetGone, refusal_of
+from oncelog.client.backoff import Backoff
+from oncelog.client.calls import BACKOFF_MAX_MS, BACKOFF_MS, Caller, Channel
+from oncelog.client.errors import AnswerUnreadable, OffsetGone, Refused, Unreachable, refusal_of
 from oncelog.client.packing import Record, records_of
 from oncelog.client.wire import BATCHES, Answer, target, topic_path
 
@@ -23,7 +24,8 @@ NOW: Final = -2
 """The end: only records that come later."""
 
 LONG_POLL_S: Final = 90.0
-"""The server answers a long-poll after 30 seconds unless it is told otherwise; silence beyond this is a dead peer."""
+"""After so much silence a reader makes sure that the server is there. It answers a long-poll after 30 seconds unless it
+is told otherwise; it may be told to wait for an hour, so silence alone proves nothing."""
 
 OnGone = Literal["raise", "skip"]
 
@@ -63,6 +65,8 @@ class AsyncReader:
         self._on_gone = on_gone
         self._next_offset = offset
         self._poll_cursor = ""
+        self._backoff = Backoff(BACKOFF_MS, BACKOFF_MAX_MS)
+        """Between waits that nothing answers."""
         self._records: list[Record] = []
         self._at = 0
 
@@ -137,26 +141,48 @@ class AsyncReader:
 
     async def _ask(self, *, wait: bool) -> Answer:
         while True:
-            spelled = {START: "-1", NOW: "now"}.get(self._next_offset) or f"{self._next_offset:016d}"
-            query: dict[str, str | int | None] = {"partition": self.partition, "offset": spelled}
-            if wait:
-                query |= {"live": "long-poll", "cursor": self._poll_cursor or None}
-            request = self._caller.head("GET", target(self._path, query), {"Accept": BATCHES}).bodiless()
-            timeouts = self._caller.timeouts
-            silence_s = LONG_POLL_S if wait else timeouts.silence_s
-            request_s = timeouts.request_s + LONG_POLL_S if wait else timeouts.request_s
-            try:
-                answer, _ = await self._channel.ask(request, writes=False, silence_s=silence_s, request_s=request_s)
-            except asyncio.CancelledError:
-                # The next request would wait behind the answer that nobody wants any more.
-                self._channel.reset()
-                raise
+            answer = await self._answer(wait=wait)
             if answer.status < 400:
                 return answer
             refusal = refusal_of(answer)
             if not isinstance(refusal, OffsetGone) or self._on_gone == "raise" or refusal.floor <= self._next_offset:
                 raise refusal
             self._next_offset = refusal.floor
+
+    async def _answer(self, *, wait: bool) -> Answer:
+        """Whatever the server says but "try again". A wait is asked for once. If no answer ends it, the same read is
+        asked for without waiting: a server that is there says at once what has come meanwhile, and one that is not is
+        given up as after any other call."""
+        spelled = {START: "-1", NOW: "now"}.get(self._next_offset) or f"{self._next_offset:016d}"
+        query: dict[str, str | int | None] = {"partition": self.partition, "offset": spelled}
+        try:
+            if wait:
+                waiting = query | {"live": "long-poll", "cursor": self._poll_cursor or None}
+                try:
+                    answer = await self._send(waiting, silence_s=LONG_POLL_S, request_s=0)
+                except (Unreachable, Refused) as error:
+                    # A server that takes no waits, but reads, is asked now and then; not in a tight circle.
+                    asked_s = error.retry_after_s if isinstance(error, Refused) else 0
+                    await asyncio.sleep(max(self._backoff.next_s(), asked_s))
+                else:
+                    self._backoff.reset()
+                    return answer
+            return await self._send(query)
+        except asyncio.CancelledError:
+            # The next request would wait behind the answer that nobody wants any more.
+            self._channel.reset()
+            raise
+
+    async def _send(
+        self,
+        query: dict[str, str | int | None],
+        *,
+        silence_s: float | None = None,
+        request_s: float | None = None,
+    ) -> Answer:
+        request = self._caller.head("GET", target(self._path, query), {"Accept": BATCHES}).bodiless()
+        answer, _ = await self._channel.ask(request, writes=False, silence_s=silence_s, request_s=request_s)
+        return answer
 
     def _advance(self, answer: Answer) -> None:
         next_offset = answer.number("stream-next-offset")
