@@ -130,6 +130,23 @@ def test_long_poll_of_a_deleted_stream_is_404(shared: Running, text: str) -> Non
     waiting(shared, 0)
 
 
+def test_long_poll_whose_records_were_trimmed_at_once_is_told_so(shared: Running, text: str) -> None:
+    trim = request("POST", text.replace("/stream/", "/topics/") + "/trim", b'{"partition": 0, "floor": 2}')
+    with shared.client() as client, shared.client() as writer:
+        client.send(poll(text, "0"))
+        waiting(shared)
+        # In one piece, so that most times they are one group: the reader then finds nothing but a floor.
+        writer.send(request("POST", text, b"a") + request("POST", text, b"b") + trim)
+        answer = client.answer()
+        if answer.status == 200:  # the group of the first append left without the trim
+            client.send(poll(text, "0"))
+            answer = client.answer()
+        assert (answer.status, answer.code) == (410, "offset_gone")
+        assert int(answer.headers["stream-floor"]) == 2
+        assert [writer.answer().status for _ in range(3)] == [204, 204, 200]
+    waiting(shared, 0)
+
+
 def test_hole_wakes_nobody(topic: str) -> None:
     path = f"/v1/stream/{topic}"
     with running(long_poll_ms=300) as server, server.client() as client:

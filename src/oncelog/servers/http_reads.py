@@ -7,10 +7,10 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol, TypeGuard, TypeVar
+from typing import Protocol, TypeGuard
 
 from oncelog import limits
-from oncelog.core.outcome import Damaged, Refusal, TopicMissing
+from oncelog.core.outcome import Damaged, OffsetGone, Refusal, TopicMissing
 from oncelog.engine.engine import Engine
 from oncelog.engine.follow import Waiter
 from oncelog.engine.reader import offset_refused
@@ -21,8 +21,6 @@ from oncelog.protocols.http.read import Found, Standing
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.servers.metrics import Counts
 from oncelog.servers.settings import HttpSettings
-
-Rendered = TypeVar("Rendered")
 
 BodyKey = tuple[int, int, int, str]
 """Stream, first offset, holes in the stream, and the form of the body."""
@@ -114,7 +112,7 @@ class Reads:
             start = read.start_of(action.offset, standing)
             refusal = offset_refused(standing.stream_id, start, standing.floor, standing.stable)
             if refusal is not None:
-                turn.done(problem_of(refusal, _floor(standing)))
+                turn.done(refused(refusal))
             elif action.live == "sse":
                 turn.reading = EventStream(self, action, turn, standing, start)
                 turn.reading.go_on()
@@ -138,14 +136,12 @@ class Reads:
             return
 
         def found(result: ReadResult | Refusal) -> None:
-            if isinstance(result, Refusal):
-                turn.done(problem_of(result))
+            shown = self.shown(standing, start, result, raw=action.raw)
+            if isinstance(shown, Refusal):
+                turn.done(refused(shown))
                 return
-            now, what = told(standing, start, result)
-            body = self.rendered(standing, lambda: read.body_of(what, standing.content_type, raw=action.raw))
-            if isinstance(body, Damaged):
-                turn.done(problem_of(body))
-                return
+            now, what = shown
+            body = read.body_of(what, standing.content_type, raw=action.raw)
             if not what.is_up_to_date(now):
                 self._bodies.keep(key, body, what.next_offset)
             turn.done(*read.catch_up(action, now, what, body))
@@ -170,10 +166,18 @@ class Reads:
 
         self.engine.reads.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, told)
 
-    def rendered(self, standing: Standing, render: Callable[[], Rendered]) -> Rendered | Damaged:
-        """What `render` makes of records, or the damage that it met in them."""
+    def shown(
+        self, standing: Standing, start: int, result: ReadResult | Refusal, *, raw: bool = False
+    ) -> tuple[Standing, Found] | Refusal:
+        """What of a read goes into one answer, and where the stream stood when it was planned."""
+        if isinstance(result, Refusal):
+            return result
+        now = standing._replace(floor=result.floor, stable=result.stable, tail=result.tail, closed=result.closed)
+        found = Found(start, result.batches, result.next_offset)
+        if raw:
+            return now, found
         try:
-            return render()
+            return now, read.decoded(found, self.settings.read_bytes_max)
         except read.Undecodable as error:
             damaged = self.engine.reads.undecodable(standing.stream_id, error.base_offset, str(error))
             self._counts.other(damaged)
@@ -209,14 +213,10 @@ def _complain(damaged: Damaged) -> None:
     sys.stderr.write(f"oncelog: {damaged.what} in {damaged.file} at byte {damaged.position}\n")
 
 
-def _floor(standing: Standing) -> bytes:
-    return f"Stream-Floor: {offsets.spelled(standing.floor)}\r\n".encode()
-
-
-def told(standing: Standing, start: int, result: ReadResult) -> tuple[Standing, Found]:
-    """The result of a read, and where the stream stood when it was planned."""
-    now = standing._replace(floor=result.floor, stable=result.stable, tail=result.tail, closed=result.closed)
-    return now, Found(start, result.batches, result.next_offset)
+def refused(refusal: Refusal) -> bytes:
+    """The answer to a read that cannot be. One that is below the floor is told where to read on."""
+    floor = f"Stream-Floor: {offsets.spelled(refusal.floor)}\r\n" if isinstance(refusal, OffsetGone) else ""
+    return problem_of(refusal, floor.encode())
 
 
 class LongPoll(Reading):
@@ -255,13 +255,11 @@ class LongPoll(Reading):
             return
 
         def found(result: ReadResult | Refusal) -> None:
-            if isinstance(result, Refusal):
-                self._turn.done(problem_of(result))
+            shown = self._reads.shown(standing, self._start, result, raw=self._action.raw)
+            if isinstance(shown, Refusal):
+                self._turn.done(refused(shown))
             else:
-                now, what = told(standing, self._start, result)
-                cursor = self._reads.cursor(self._action.cursor)
-                answer = self._reads.rendered(now, lambda: read.polled(self._action, now, what, cursor))
-                self._turn.done(*((problem_of(answer),) if isinstance(answer, Damaged) else answer))
+                self._turn.done(*read.polled(self._action, *shown, self._reads.cursor(self._action.cursor)))
 
         self._reads.find(self._action, self._start, found)
 
@@ -274,6 +272,10 @@ class LongPoll(Reading):
         standing = self._reads.still(self._action, self._stream_id)
         if standing is None:
             self._turn.done(problem_of(TopicMissing(self._action.topic, self._action.partition)))
+            return
+        refusal = offset_refused(standing.stream_id, self._start, standing.floor, standing.stable)
+        if refusal is not None:
+            self._turn.done(refused(refusal))
             return
         found = Found(self._start, (), standing.stable)
         self._turn.done(*read.polled(self._action, standing, found, self._reads.cursor(self._action.cursor)))
@@ -340,26 +342,23 @@ class EventStream(Reading):
         self._is_reading = False
         if self._is_over:
             return
-        if isinstance(result, Refusal):
-            self.end()  # deleted, or trimmed under the reader: it comes back and is told
+        shown = self._reads.shown(self._standing, self._start, result)
+        if isinstance(shown, Refusal):
+            self.end()  # deleted, trimmed under the reader, or damaged: it comes back and is told
             return
-        standing, found = told(self._standing, self._start, result)
+        standing, found = shown
         self._start = found.next_offset
-        if not self._say(standing, found) or found.is_end(standing):
+        self._say(standing, found)
+        if found.is_end(standing):
             self.end()
         elif self._writable:
             # Not at once: others want to be served between two pieces of a long stream.
             self._reads.loop.call_soon(self.go_on)
 
-    def _say(self, standing: Standing, found: Found) -> bool:
-        """False if what was found is damaged."""
+    def _say(self, standing: Standing, found: Found) -> None:
         self._said_first = True
-        cursor = self._reads.cursor(self._action.cursor)
-        events = self._reads.rendered(standing, lambda: read.sse_events(standing, found, cursor))
-        if isinstance(events, Damaged):
-            return False
+        events = read.sse_events(standing, found, self._reads.cursor(self._action.cursor))
         self._writable = self._turn.connection.write_piece(events)
-        return True
 
     def end(self) -> None:
         """The last piece; the connection can be used again."""

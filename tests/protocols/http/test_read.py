@@ -13,6 +13,7 @@ from oncelog.core import batch as codec
 from oncelog.protocols.http import offsets, read
 from oncelog.protocols.http.actions import Read
 from oncelog.protocols.http.read import Found, Standing
+from tests.core.test_batch import compressed
 from tests.protocols.http.requests import NOW_MS, made, routed
 
 
@@ -87,6 +88,27 @@ def test_raw_body_is_batches_with_their_offsets() -> None:
     assert codec.decode_values(body[end:]) == [b"c"]
     codec.skim(body[:end])
     codec.skim(body[end:])
+
+
+def test_compressed_batches_are_counted_by_what_they_hold() -> None:
+    """A read of a megabyte of them could be gigabytes: the rest is left for the next one."""
+    large = compressed(codec.encode_one(bytes(10_000), NOW_MS), 4)
+    small = codec.encode_one(b"x", NOW_MS)
+    assert len(large) < 200
+    batches = [(5, large), (6, small), (9, large), (10, large), (11, small)]
+    first = read.decoded(Found(5, batches, 20), 15_000)
+    assert ([base for base, _ in first.batches], first.next_offset) == ([5, 6, 9], 10)
+    assert [len(value or b"") for value in first.values or ()] == [10_000, 1, 10_000]
+    assert len(read.body_of(first, "text/plain", raw=False)) == 20_001
+    rest = read.decoded(Found(10, batches[3:], 20), 15_000)
+    assert ([base for base, _ in rest.batches], rest.next_offset) == ([10, 11], 20)
+    alone = read.decoded(Found(9, batches[2:], 20), 1)
+    assert ([base for base, _ in alone.batches], alone.next_offset) == ([9], 10)
+
+
+def test_batches_that_are_as_large_as_they_look_are_all_told() -> None:
+    batches = [(number, codec.encode_one(bytes(1_000), NOW_MS)) for number in range(10)]
+    assert read.decoded(Found(0, batches, 10), 1).next_offset == 10
 
 
 # --- catch-up ------------------------------------------------------------------------------------------------------

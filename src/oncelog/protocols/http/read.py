@@ -47,6 +47,8 @@ class Found(NamedTuple):
     start: int
     batches: Sequence[tuple[int, bytes]]
     next_offset: int
+    values: list[bytes | None] | None = None
+    """Of the records from `start` on, if they were taken out already."""
 
     def is_up_to_date(self, standing: Standing) -> bool:
         return self.next_offset >= standing.stable
@@ -103,18 +105,38 @@ class Undecodable(OncelogError):
         super().__init__(str(error))
 
 
+def decoded(found: Found, bytes_max: int) -> Found:
+    """The same with its values taken out. Of compressed batches, which are larger than they look, no more than hold
+    `bytes_max` bytes of values, and one at least: a megabyte of them may be gigabytes. Raises Undecodable."""
+    values: list[bytes | None] = []
+    inflated = 0
+    for number, (base_offset, batch) in enumerate(found.batches):
+        if number and inflated >= bytes_max:
+            return found._replace(batches=found.batches[:number], next_offset=base_offset, values=values)
+        of_batch = _decoded(found.start, base_offset, batch)
+        if batch[codec.ATTRIBUTES_AT + 1] & codec.CODEC_MASK:
+            inflated += sum(len(value) for value in of_batch if value is not None)
+        values += of_batch
+    return found._replace(values=values)
+
+
+def _decoded(start: int, base_offset: int, batch: bytes) -> list[bytes | None]:
+    """The values of a batch from `start` on."""
+    try:
+        if base_offset < start:
+            return [record[3] for record in codec.decode(batch) if record[0] >= start - base_offset]
+        return codec.decode_values(batch)
+    except BatchInvalid as error:
+        raise Undecodable(base_offset, error) from error
+
+
 def values_of(found: Found) -> list[bytes]:
     """The values from `start` on; a record without one is left out. Raises Undecodable."""
-    values: list[bytes | None] = []
-    for base_offset, batch in found.batches:
-        try:
-            if base_offset < found.start:
-                skipped = found.start - base_offset
-                values += [record[3] for record in codec.decode(batch) if record[0] >= skipped]
-            else:
-                values += codec.decode_values(batch)
-        except BatchInvalid as error:
-            raise Undecodable(base_offset, error) from error
+    values = found.values
+    if values is None:
+        values = []
+        for base_offset, batch in found.batches:
+            values += _decoded(found.start, base_offset, batch)
     return [value for value in values if value is not None] if None in values else values  # type: ignore[return-value]
 
 

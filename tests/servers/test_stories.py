@@ -1,4 +1,4 @@
-"""Stories that a review told: each was wrong once."""
+"""Stories over several requests, each of which went wrong once."""
 
 import json
 from pathlib import Path
