@@ -281,6 +281,10 @@ HTTP_CONNECTION_EPOCHS_MAX: Final = 64
 HTTP_RECEIVE_BYTES: Final = 256 * KIB
 """What one read of a socket brings at most: uvloop's buffer. An unfinished head may exceed its bound by this."""
 
+HTTP_BACKLOG_MAX: Final = 4_096
+"""Connections that wait to be accepted: what Linux grants. All of them may be accepted before the first is counted, so
+descriptors are kept for them beside `http.connections_max`."""
+
 HTTP_BODIES_BYTES_MAX: Final = 1024 * MIB
 """Bodies above 64 KiB of all connections while they come in. Beyond it the next one is told to try again."""
 

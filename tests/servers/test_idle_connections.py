@@ -5,16 +5,18 @@ allow but their hard limit must.
 """
 
 import contextlib
+import re
 import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
-from oncelog.limits import KIB
-from oncelog.servers.process import FILES_BESIDE_SOCKETS
+from oncelog.limits import HTTP_BACKLOG_MAX, KIB
+from oncelog.servers.process import FILES_BESIDE_SOCKETS, connections_allowed
 from tests.servers.process import Process, process
 from tests.servers.talking import PATIENCE_S, Client
 
@@ -39,7 +41,7 @@ def connections(server: Process) -> int:
 
 def test_ten_thousand_idle_connections(capsys: pytest.CaptureFixture[str]) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if hard != resource.RLIM_INFINITY and hard < CONNECTIONS + FILES_BESIDE_SOCKETS:
+    if hard != resource.RLIM_INFINITY and hard < CONNECTIONS + HTTP_BACKLOG_MAX + FILES_BESIDE_SOCKETS:
         pytest.skip(f"a process may open {hard} files here")
     with process(in_memory=True, http__connections_max=CONNECTIONS + 10) as server:
         memory = psutil.Process(server.popen.pid).memory_info
@@ -94,3 +96,32 @@ def test_promised_body_costs_nothing_until_it_comes() -> None:
         assert server.ask("GET", "/health").status == 200
         assert server.ask("GET", "/health").status == 200
         assert (memory().rss - before) / len(clients) < 200 * KIB
+
+
+@pytest.mark.parametrize(
+    ("wanted", "files", "connections"),
+    [(20_000, 20_000 + HTTP_BACKLOG_MAX + FILES_BESIDE_SOCKETS, 20_000), (20_000, 4_096, 3_136), (100, 4_096, 100),
+     (20_000, 1_024, 448), (20_000, 200, 88), (20_000, 3, 1)],
+)  # fmt: skip
+def test_connections_leave_descriptors_for_files(wanted: int, files: int, connections: int) -> None:
+    allowed, backlog = connections_allowed(wanted, files)
+    assert allowed == connections
+    assert backlog >= 1
+    assert files < 4 or allowed + backlog + min(FILES_BESIDE_SOCKETS, files // 2) <= files
+
+
+def test_clients_that_use_up_all_descriptors_do_not_end_the_server(tmp_path: Path) -> None:
+    """Forty records of half a segment's size each: their segments are opened while clients hold whatever they get."""
+    settings = {"data": str(tmp_path / "log"), "storage.segment_bytes": 64 * KIB, "http.connections_max": 20_000}
+    with process(files_max=200, **settings) as server, contextlib.ExitStack() as stack:
+        writer = stack.enter_context(Client(server.port))
+        assert writer.ask("PUT", "/v1/stream/a", headers={"Content-Type": "text/plain"}).status == 201
+        clients = [stack.enter_context(Client(server.port)) for _ in range(250)]
+        for number in range(40):
+            assert writer.ask("POST", "/v1/stream/a", b"x" * 20 * KIB).next_offset == number + 1
+        assert sum(client.is_cut for client in clients[100:]) == 150
+        assert clients[0].ask("GET", "/health").status == 200
+        server.tell_to_stop()
+        code, told = server.ended()
+        assert code == 0
+        assert re.fullmatch(r"oncelog: 88 connections at once and not 20,000: [^\n]+ 200 files, [^\n]+\n", told)

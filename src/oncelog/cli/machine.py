@@ -43,8 +43,8 @@ FREE_BYTES_WANTED: Final = 10 * 1024 * limits.MIB
 MEMORY_BYTES_WANTED: Final = 1024 * limits.MIB
 
 FILES_MIN: Final = 4 * limits.SEGMENT_FILES_OPEN_MAX
-FILES_WANTED: Final = 20_000 + 2 * limits.SEGMENT_FILES_OPEN_MAX
-"""The connections that a server takes by default, and the files of its journal and index."""
+FILES_WANTED: Final = 20_000 + limits.HTTP_BACKLOG_MAX + 2 * limits.SEGMENT_FILES_OPEN_MAX
+"""The connections that a server takes by default, those that come at once, and the files of its journal and index."""
 
 SYNC_WRITE_BYTES: Final = 4096
 SYNC_FILE_BYTES: Final = 4 * limits.MIB

@@ -24,8 +24,16 @@ SWEEP_SLICE = 2_000
 class HttpServer:
     """All connections of the face, and what they share."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, loop: asyncio.AbstractEventLoop, counts: Counts) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: HttpSettings,
+        loop: asyncio.AbstractEventLoop,
+        counts: Counts,
+        backlog: int = limits.HTTP_BACKLOG_MAX,
+    ) -> None:
         self.engine = engine
+        self._backlog = backlog
         self.settings = settings
         self.loop = loop
         self.counts = counts
@@ -47,7 +55,7 @@ class HttpServer:
     async def start(self) -> int:
         """Listen; returns the port."""
         host, port = self.settings.listen
-        self._listener = await self.loop.create_server(lambda: Connection(self), host, port, backlog=4096)
+        self._listener = await self.loop.create_server(lambda: Connection(self), host, port, backlog=self._backlog)
         chosen: int = self._listener.sockets[0].getsockname()[1]
         return chosen
 

@@ -9,11 +9,14 @@ import asyncio
 import contextlib
 import resource
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import uvloop
 
+from oncelog import limits
 from oncelog.engine.engine import Engine
 from oncelog.engine.open import end_process, open_engine, open_in_memory
 from oncelog.servers.http import HttpServer
@@ -35,10 +38,13 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _told_to_stop, loop, number, stop)
     loop.set_exception_handler(_bug)
-    _allow_files(settings.http.connections_max + FILES_BESIDE_SOCKETS)
+    wanted = settings.http.connections_max
+    files = _allow_files(wanted + limits.HTTP_BACKLOG_MAX + FILES_BESIDE_SOCKETS)
+    connections, backlog = connections_allowed(wanted, files)
     await _try_address(settings.http.listen, loop)
     engine = _opened(settings, loop)
-    server = HttpServer(engine, settings.http, loop, Counts())
+    http = msgspec.structs.replace(settings.http, connections_max=connections)
+    server = HttpServer(engine, http, loop, Counts(), backlog)
     try:
         port = await server.start()
     except OSError:
@@ -47,6 +53,10 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     address = Address(settings.http.listen.host, port)
     place = "memory" if settings.data is None else str(settings.data)
     ready(f"ready http={address} durability={engine.durability} data={place}")
+    if connections < wanted:
+        what = f"{connections:,} connections at once and not {wanted:,}: this process may open {files:,} files"
+        with contextlib.suppress(BrokenPipeError):
+            sys.stderr.write(f"oncelog: {what}, and the log needs some of them\n")
     await stop.wait()
     await server.stop()
     await engine.close()
@@ -84,10 +94,21 @@ def _told_to_stop(loop: asyncio.AbstractEventLoop, number: int, stop: asyncio.Ev
     stop.set()
 
 
-def _allow_files(wanted: int) -> None:
-    """As many descriptors as the settings may need, as far as the system lets us."""
+def connections_allowed(wanted: int, files: int) -> tuple[int, int]:
+    """(connections at once, how many more may come in one turn of the loop) if this many descriptors are all there are.
+    Files have theirs first: clients that took them all would end the server at the next change of segment."""
+    sockets = files - min(FILES_BESIDE_SOCKETS, files // 2)
+    # What comes in one turn is accepted before the first of it is counted and turned away.
+    backlog = max(1, min(limits.HTTP_BACKLOG_MAX, sockets // 8))
+    return max(1, min(wanted, sockets - backlog)), backlog
+
+
+def _allow_files(wanted: int) -> int:
+    """As many descriptors as the settings may need, as far as the system lets us; returns how many there are."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

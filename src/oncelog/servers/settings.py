@@ -114,7 +114,10 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=100, le=HOUR_MS, description="A client that takes none of its answer for this long is cut")
     ] = 30_000
     connections_max: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="Connections open at once; the limit of open files must allow them")
+        int,
+        Meta(
+            ge=1, le=1_000_000, description="Connections open at once; fewer if the limit of open files allows no more"
+        ),
     ] = 20_000
     read_bytes_max: Annotated[
         int,
