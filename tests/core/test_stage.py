@@ -435,7 +435,15 @@ def test_ids_of_one_publish_are_bounded(log: CoreHarness) -> None:
     count = limits.PUBLISH_IDS_MAX + 1
     item = PublishItem(1, "t", 0, count, True, [(number, b"%d" % number, bytes(16)) for number in range(count)])
     outcome = refused(log, Publish([item], APP, 1, "q", 0))
-    assert outcome == TooLarge("message ids in one publish", limits.PUBLISH_IDS_MAX, count)
+    assert outcome == TooLarge("records with message ids in one publish", limits.PUBLISH_IDS_MAX, count)
+
+
+def test_count_below_zero_is_refused_and_balances_no_other(log: CoreHarness) -> None:
+    many = PublishItem(1, "t", 0, limits.PUBLISH_IDS_MAX + 1, named=True)
+    below = PublishItem(2, "t", 0, -many.count, named=True)
+    for items in ([many, below], [below], [PublishItem(2, "t", 0, below.count)]):
+        outcome = refused(log, Publish(items, APP, 1, "q", 0))
+        assert outcome == TooLarge("records of one stage", limits.SEQUENCE_MAX, below.count, least=0)
 
 
 def test_malformed_ids_refuse_the_publish(log: CoreHarness) -> None:

@@ -146,6 +146,8 @@ def test_what_is_not_there_is_told_by_the_rules() -> None:
             assert await publish(engine, (999, fence), 1) == StageMissing(999)
             over = limits.PUBLISH_IDS_MAX + 1
             assert isinstance(await publish(engine, (999, fence), over), TooLarge)
+            with mock.patch("oncelog.engine.engine.plans_of", side_effect=AssertionError("nothing is to be read")):
+                assert isinstance(await publish(engine, (999, fence), -1), TooLarge)
 
     asyncio.run(scenario())
 

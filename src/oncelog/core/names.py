@@ -253,6 +253,12 @@ def _commit(command: c.Commit) -> Refusal | None:
     return entry_refused("commit (larger writes go through stages)", total + moves_bytes(command.cursors))
 
 
+def _count(item: c.PublishItem) -> Refusal | None:
+    if 0 <= item.count <= limits.SEQUENCE_MAX:
+        return None
+    return TooLarge("records of one stage", limits.SEQUENCE_MAX, item.count, least=0)
+
+
 def _publish(command: c.Publish) -> Refusal | None:
     if len(command.stages) > limits.STAGES_PER_PUBLISH_MAX:
         return TooLarge("stages in one publish", limits.STAGES_PER_PUBLISH_MAX, len(command.stages))
@@ -264,11 +270,14 @@ def _publish(command: c.Publish) -> Refusal | None:
     refusal = refusal or text_refused("query name", command.query, limits.QUERY_NAME_BYTES_MAX)
     refusal = refusal or _first(_topic(item.topic, item.partition) for item in command.stages)
     refusal = refusal or _stages(item.stage_id for item in command.stages) or _moves(command.cursors)
+    refusal = refusal or _first(map(_count, command.stages))
     if refusal is not None:
         return refusal
     ids = sum(len(item.ids or ()) for item in command.stages)
-    if ids > limits.PUBLISH_IDS_MAX:
-        return TooLarge("message ids in one publish", limits.PUBLISH_IDS_MAX, ids)
+    # Before they are read, every record of a stage that has ids counts: the bound must hold for the reading as well.
+    most = max(ids, sum(item.count for item in command.stages if item.named))
+    if most > limits.PUBLISH_IDS_MAX:
+        return TooLarge("records with message ids in one publish", limits.PUBLISH_IDS_MAX, most)
     size = len(command.stages) * limits.PUBLISHED_STAGE_BYTES + ids * limits.PUBLISHED_ID_BYTES
     size += len(command.source_end)
     return entry_refused("publish", size + moves_bytes(command.cursors))

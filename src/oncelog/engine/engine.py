@@ -16,7 +16,8 @@ import msgspec
 
 from oncelog import limits
 from oncelog.core.command import Command, Publish
-from oncelog.core.outcome import Outcome, Refusal, Stopping, TooLarge
+from oncelog.core.names import command_refused
+from oncelog.core.outcome import Outcome, Refusal, Stopping
 from oncelog.engine.clock import SteadyClock
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
 from oncelog.engine.follow import Follow
@@ -125,9 +126,8 @@ class Engine:
     def publish(self, command: Publish, reply: Reply) -> None:
         """As `submit`. The ids that staged records carry are read first, on the reader's thread, once the stages are
         durable: they belong to the command, and `decide` reads no disk."""
-        named = sum(item.count for item in command.stages if item.named)
-        if named > limits.PUBLISH_IDS_MAX:
-            reply(TooLarge("records with message ids in one publish", limits.PUBLISH_IDS_MAX, named))
+        if (refusal := command_refused(command)) is not None:
+            reply(refusal)  # it looks at the command alone, so it reveals nothing
             return
 
         def read() -> None:
