@@ -3,6 +3,8 @@
 from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oncelog import limits
 from oncelog.core import batch as codec
@@ -21,6 +23,7 @@ from oncelog.core.command import (
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import Refusal, StageDone, StageMissing, TxnDone
 from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.engine.timers import Deadlines
 from oncelog.testing.sim_disk import lose_all
 from oncelog.testing.sim_engine import IndexAfterCrash, SimEngine, WatchedDisk
 
@@ -171,6 +174,45 @@ def test_a_clock_that_goes_back_ends_nothing_early_and_loses_no_timer() -> None:
     assert held_back(engine)
     engine.tick(4 * TIMEOUT_MS)
     assert not held_back(engine)
+
+
+def test_what_has_ended_is_not_kept_until_its_old_deadline() -> None:
+    deadlines = Deadlines[int]()
+    for key in range(100):
+        deadlines.set(key, 10**9 + key)
+    for key in range(100, 10_000):
+        deadlines.set(key, 10**9)
+        deadlines.remove(key)
+        assert len(deadlines._heap) <= 200
+        assert len(deadlines._queued) == 100
+    for due_ns in range(10**9, 10**9 - 1000, -1):
+        deadlines.set(7, due_ns)  # earlier and earlier
+    assert len(deadlines._heap) <= 200
+    for key in range(50, 100):
+        deadlines.remove(key)
+    assert deadlines.take(10**9 - 999) == [7]
+    assert deadlines.take(10**9 + 1000) == [key for key in range(50) if key != 7]
+    assert not deadlines._heap
+    assert not deadlines._queued
+
+
+@given(st.lists(st.tuples(st.sampled_from(["set", "remove", "take"]), st.integers(0, 5), st.integers(0, 40))))
+def test_deadlines_are_those_of_a_plain_dict(steps: list[tuple[str, int, int]]) -> None:
+    deadlines, plain = Deadlines[int](), dict[int, int]()
+    for step, key, number in steps:
+        if step == "set":
+            deadlines.set(key, number)
+            plain[key] = number
+        elif step == "remove":
+            deadlines.remove(key)
+            plain.pop(key, None)
+        else:
+            due = sorted(key for key, due_ns in plain.items() if due_ns <= number)
+            assert deadlines.take(number) == due
+            for taken in due:
+                del plain[taken]
+        assert len(deadlines._heap) <= 2 * len(deadlines._queued)
+        assert deadlines._queued.keys() == plain.keys()
 
 
 def test_an_idle_journal_is_proven_once() -> None:

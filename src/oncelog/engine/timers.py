@@ -27,8 +27,9 @@ def txn_due_ns(txn: Txn) -> int:
 
 
 class Deadlines(Generic[K]):
-    """Keys and when each falls due; a deadline may be moved at any time. One heap item per key, unless it is moved
-    to an earlier time: an item that turns out to be early is put back at the key's present deadline."""
+    """Keys and when each falls due; a deadline may be moved at any time. One live heap item per key (`_queued`): if it
+    turns out to be early it is put back at the key's present deadline. Items of keys that were removed, or moved to an
+    earlier time, are stale; they never outnumber the live ones."""
 
     def __init__(self) -> None:
         self._due: dict[K, int] = {}
@@ -41,10 +42,20 @@ class Deadlines(Generic[K]):
         if due_ns < self._queued.get(key, due_ns + 1):
             self._queued[key] = due_ns
             heapq.heappush(self._heap, (due_ns, key))
+            self._drop_stale()
 
     def remove(self, key: K) -> None:
         """Watch it no more."""
-        self._due.pop(key, None)
+        if self._due.pop(key, None) is not None:
+            self._queued.pop(key, None)
+            self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        """A stage may be opened for a month and end within a second: its item must not stay that long. Rebuilding
+        costs as much as the items that have become stale since the last time, so nothing per item."""
+        if len(self._heap) > 2 * len(self._queued):
+            self._heap = [(due_ns, key) for key, due_ns in self._queued.items()]
+            heapq.heapify(self._heap)
 
     def take(self, now_ns: int) -> list[K]:
         """The keys that are due, in the order of keys. They are no longer watched."""
@@ -61,6 +72,7 @@ class Deadlines(Generic[K]):
                 taken.add(key)
             else:
                 self.set(key, due_ns)
+        self._drop_stale()
         return sorted(taken)
 
 
