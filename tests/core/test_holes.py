@@ -116,3 +116,39 @@ def test_adding_over_a_hole_is_a_bug() -> None:
     chunk = HoleChunk([5, 7, 0, -1])
     with pytest.raises(AssertionError):
         holes.add(chunk, 6, 8, 1, -1)
+
+
+@given(offsets_st, st.integers(CHUNK - 15, CHUNK + 20), st.integers(0, 20))
+def test_aborted_offsets_are_taken_out_of_a_range_and_nothing_else_is(
+    ranges: list[tuple[int, int, int]], first: int, count: int
+) -> None:
+    state, _, dead = state_with([(f, f + n, cause) for f, n, cause in ranges], CHUNK + 40)
+    taken = 0
+    for number, begin, end in holes.split_by_chunk(first, first + count):
+        if (chunk := state.holes[(1, number)]) is not None:
+            taken += holes.take_out_aborted(chunk, begin, end)
+    asked = range(first, first + count)
+    left = {offset: cause for offset, cause in dead.items() if offset not in asked or cause != Cause.ABORTED}
+    held: dict[int, int] = {}
+    for chunk in filter(None, state.holes.values()):
+        for hole_first, hole_next, cause in holes.overlapping(chunk, 0, 2 * CHUNK):
+            held.update(dict.fromkeys(range(hole_first, hole_next), cause))
+    assert (held, taken) == (left, len(dead) - len(left))
+
+
+class Watched(list[int]):
+    """Counts how often it is looked into."""
+
+    looks = 0
+
+    def __getitem__(self, at):  # type: ignore[no-untyped-def]
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("cause", [Cause.DELETED, Cause.ABORTED])
+def test_taking_out_looks_only_at_holes_that_meet_the_range(cause: Cause) -> None:
+    """A delete of every second offset does this for each of its ranges: a walk each time would hold the writer."""
+    flat = Watched(number for first in range(0, CHUNK, 2) for number in (first, first + 1, int(cause), -1))
+    assert holes.take_out_aborted(HoleChunk(flat), 100, 103) == (2 if cause == Cause.ABORTED else 0)
+    assert flat.looks < 40
