@@ -1,5 +1,6 @@
 """Targets: decoded once and with care; what cannot be read is 400, whatever it is."""
 
+from pathlib import Path
 from urllib.parse import quote_from_bytes
 
 import pytest
@@ -10,7 +11,7 @@ from oncelog import limits
 from oncelog.core.command import Append, CreateTopic
 from oncelog.core.names import command_refused
 from oncelog.core.outcome import NameInvalid, TooLarge
-from oncelog.protocols.http import offsets
+from oncelog.protocols.http import append, offsets
 from oncelog.protocols.http.actions import Read, Stand, Submit
 from oncelog.protocols.http.target import Query, TargetInvalid, decoded, digits, split
 from tests.protocols.http.requests import answer_of, made, routed
@@ -123,6 +124,14 @@ def test_offset_is_read(text: str | None, offset: int) -> None:
 def test_offsets_sort_as_text_and_come_back(one: int, other: int) -> None:
     assert (offsets.spelled(one) < offsets.spelled(other)) == (one < other)
     assert offsets.parsed(offsets.spelled(one)) == one
+
+
+def test_only_the_two_answers_of_the_hot_path_spell_offsets_themselves_and_alike() -> None:
+    folder = Path(offsets.__file__).parent
+    spellings = {path.name: count for path in folder.glob("*.py") if (count := path.read_text().count("016d"))}
+    assert spellings == {"offsets.py": 1, "append.py": 2}
+    for template, numbers in ((append._PLAIN, (42,)), (append._PRODUCER, (42, 0, 0))):
+        assert f"Stream-Next-Offset: {offsets.spelled(42)}\r\n".encode() in template % numbers
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, Submit
 from oncelog.protocols.http.claims import Dialect, HeaderInvalid, claim_of, key_of, text_of
 from oncelog.protocols.http.json_body import JsonInvalid, elements
+from oncelog.protocols.http.offsets import spelled
 from oncelog.protocols.http.parser import Body, Request
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.protocols.http.session import Session
@@ -173,6 +174,7 @@ def _bad(code: str, detail: str, hint: str = "") -> Done:
 
 # --- answers to POST -----------------------------------------------------------------------------------------------
 
+# Nearly every append is answered by one of these two: filled in one go, so they spell the offset themselves.
 _PLAIN: Final = answers.head(204) + b"Stream-Next-Offset: %016d\r\n\r\n"
 _PRODUCER: Final = (
     answers.head(200)
@@ -209,7 +211,7 @@ class _AppendAnswer:
         headers: dict[str, str | int] = {}
         known = outcome.next >= 0
         if known:
-            headers["Stream-Next-Offset"] = f"{outcome.next:016d}"
+            headers["Stream-Next-Offset"] = spelled(outcome.next)
         if outcome.duplicate:
             headers["Stream-Duplicate"] = "true"
         if outcome.gone:
@@ -217,7 +219,7 @@ class _AppendAnswer:
         if outcome.closed:
             headers["Stream-Closed"] = "true"
         if self.etag and known:
-            headers["ETag"] = f'"{outcome.next:016d}"'
+            headers["ETag"] = f'"{spelled(outcome.next)}"'
         status = 204
         if self.dialect == Dialect.PRODUCER:
             status = 204 if outcome.duplicate else 200
@@ -247,7 +249,7 @@ class _CloseAnswer:
         if not isinstance(outcome, StreamDone):
             assert isinstance(outcome, Refusal), outcome
             return refused(outcome, self.dialect)
-        headers: dict[str, str | int] = {"Stream-Next-Offset": f"{outcome.tail:016d}"}
+        headers: dict[str, str | int] = {"Stream-Next-Offset": spelled(outcome.tail)}
         if outcome.closed:
             headers["Stream-Closed"] = "true"
         if outcome.epoch >= 0 and not outcome.changed:
@@ -275,9 +277,9 @@ def refused(refusal: Refusal, dialect: Dialect) -> bytes:
         case Fenced():
             headers = {"Producer-Epoch": refusal.current}
         case StreamClosedRefusal():
-            headers = {"Stream-Closed": "true", "Stream-Next-Offset": f"{refusal.tail:016d}"}
+            headers = {"Stream-Closed": "true", "Stream-Next-Offset": spelled(refusal.tail)}
         case TailMismatch():
-            headers = {"ETag": f'"{refusal.tail:016d}"', "Stream-Next-Offset": f"{refusal.tail:016d}"}
+            headers = {"ETag": f'"{spelled(refusal.tail)}"', "Stream-Next-Offset": spelled(refusal.tail)}
     return problem_of(refusal, answers.lines(headers) if headers else b"")
 
 
@@ -310,7 +312,7 @@ def put(request: Request, topic: str, now_ms: int) -> Action:
         if not isinstance(outcome, TopicDone):
             assert isinstance(outcome, Refusal), outcome
             return problem_of(outcome)
-        told: dict[str, str | int] = {"Content-Type": sent_type, "Stream-Next-Offset": f"{outcome.tail:016d}"}
+        told: dict[str, str | int] = {"Content-Type": sent_type, "Stream-Next-Offset": spelled(outcome.tail)}
         if outcome.changed:
             told["Location"] = location
         if outcome.closed:
