@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import threading
 import tracemalloc
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncelog.core import message_id
 from oncelog.errors import Corruption, DiskFault, DiskFull
 from oncelog.limits import ID_RUN_IDS_MAX, ID_RUNS_MAX
 from oncelog.storage.index import id_merge
@@ -20,6 +22,7 @@ from oncelog.storage.index.id_merge import merge, plan_merge, remove_unnamed, wr
 from oncelog.storage.index.id_run_file import (
     BLOCK_ROWS,
     PAGE_BYTES,
+    ROW,
     VALUE,
     RunFile,
     RunInfo,
@@ -160,7 +163,7 @@ def test_keep_drops_rows_after_the_newest_won(tmp_path: Path) -> None:
     ]
 
     def later_than_15(rows: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-        return np.asarray(rows["time_ms"] > 15)
+        return np.asarray(rows["time_and_count"] > 15)
 
     merged = merge(tmp_path, infos, 3, later_than_15)
     assert dict(opened(tmp_path, [merged]).rows()) == {new: value(20)}
@@ -168,6 +171,19 @@ def test_keep_drops_rows_after_the_newest_won(tmp_path: Path) -> None:
     assert nothing.count == 0
     assert check_run(file_of(tmp_path, 4, "run")) == 0
     assert_equals(opened(tmp_path, [nothing]), {}, [old, new])
+
+
+def test_row_has_the_fields_that_core_packs_and_the_page_names(tmp_path: Path) -> None:
+    stored = message_id.pack(b"d" * 16, 7, 9, 1_700_000_000_123_000_000, 1_000)
+    info = write_run(tmp_path, 1, {b"h" * 16: stored})
+    (row,) = (row for rows in opened(tmp_path, [info]).iter_arrays() for row in rows)
+    page = (Path(__file__).parents[2] / "docs" / "format" / "id-runs.md").read_text()
+    fields = re.findall(r"^\| (\d+) \| (hash|digest|stream id|offset|time and count)\b(.*) \|$", page, re.MULTILINE)
+    assert [int(size) for size, _, _ in fields] == [16, *(ROW[name].itemsize for name in (ROW.names or ())[2:])]
+    low, high = map(int, re.findall(r"in the (?:low|high) (\d+) bits", fields[-1][2]))
+    word = int(row["time_and_count"])
+    assert (int(row["stream"]), int(row["offset"]), low + high) == (7, 9, 64)
+    assert (word % (1 << low), word >> low) == (1_700_000_000_123, 1_000)
 
 
 def test_span_covers_a_run_merged_within_it_but_no_run_partly_outside(tmp_path: Path) -> None:

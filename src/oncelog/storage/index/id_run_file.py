@@ -26,10 +26,17 @@ Rows = npt.NDArray[np.void]
 
 HASH_BYTES: Final = 16
 VALUE: Final = struct.Struct("<16sQQQ")
-"""The value of a row: digest, stream id, offset, time_ms."""
+"""The value of a row: digest, stream id, offset, time and record count in one word. `core.message_id` packs it."""
 
 ROW: Final = np.dtype(
-    [("high", ">u8"), ("low", ">u8"), ("digest", "V16"), ("stream", "<u8"), ("offset", "<u8"), ("time_ms", "<u8")]
+    [
+        ("high", ">u8"),
+        ("low", ">u8"),
+        ("digest", "V16"),
+        ("stream", "<u8"),
+        ("offset", "<u8"),
+        ("time_and_count", "<u8"),
+    ]
 )
 """One row, 56 bytes. `high` and `low` are the halves of the hash, big-endian, so that they order as the bytes do."""
 
