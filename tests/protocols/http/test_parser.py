@@ -128,6 +128,20 @@ def test_names_are_lower_case_and_repeated_headers_are_joined() -> None:
     assert request[2] == ((b"accept", b"a, b, c"), (b"x-a", b"1"))
 
 
+@pytest.mark.parametrize("blanks", [b"", b" ", b"  ", b"\t", b" \t "])
+def test_blanks_around_a_value_are_no_part_of_it(blanks: bytes) -> None:
+    """A retry that went another way, through a proxy that keeps or drops them, is the same claim."""
+    line = b"Stream-Message-Id:" + blanks + b"order 7" + blanks + b"\r\n"
+    (request,) = parsed([b"POST / HTTP/1.1\r\nStream-Closed: true" + blanks + b"\r\n" + line + b"\r\n"])
+    assert request[2] == ((b"stream-closed", b"true"), (b"stream-message-id", b"order 7"))
+
+
+@pytest.mark.parametrize("name", [b"Stream-Message-Id", b"Producer-Id", b"X-Producer-Seq"])
+def test_two_claims_are_not_joined_into_a_third(name: bytes) -> None:
+    error = refused([b"POST / HTTP/1.1\r\n" + name + b": a\r\n" + name.lower() + b": b\r\n\r\n"])
+    assert (error.status, error.code) == (400, "header_repeated")
+
+
 @pytest.mark.parametrize(
     ("version", "header", "kept"),
     [

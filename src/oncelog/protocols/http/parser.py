@@ -32,6 +32,28 @@ STRAIGHT_GROWTH: Final = 4
 Body = bytes | bytearray
 
 
+_BLANKS: Final = b" \t"
+"""Around a header's value, and no part of it (RFC 9110, 5.5): whoever passes a request on may add or drop them, and the
+retry must still be the same claim. httptools drops those in front."""
+
+_ONCE: Final = frozenset(
+    (
+        b"producer-id",
+        b"producer-epoch",
+        b"producer-seq",
+        b"producer-mode",
+        b"x-producer-id",
+        b"x-producer-seq",
+        b"x-producer-session",
+        b"x-producer-epoch",
+        b"stream-message-id",
+        b"idempotency-key",
+        b"stream-seq",
+    )
+)
+"""Headers of which two are no list: joined they would be another claim."""
+
+
 class BodyBudget:
     """Bytes that large bodies of all connections may take while they come in."""
 
@@ -232,9 +254,15 @@ class RequestParser:
             return
         if self.in_body:
             return  # a trailer is no header (RFC 9110, 6.5.1)
-        name = name.lower()
+        name, value = name.lower(), value.strip(_BLANKS)
         headers = self._headers
-        headers[name] = value if name not in headers else b"%b, %b" % (headers[name], value)
+        if name not in headers:
+            headers[name] = value
+        elif name in _ONCE:
+            detail = f"{name.decode('latin-1')} stands twice: a claim is one"
+            self._fail(RequestRefused(400, "header_repeated", detail))
+        else:
+            headers[name] = b"%b, %b" % (headers[name], value)
 
     def on_headers_complete(self) -> None:
         """All headers are there; the body follows."""
