@@ -9,7 +9,7 @@ import pytest
 from oncelog.core import batch as codec
 from oncelog.limits import BATCH_BYTES_MAX
 from tests.servers.running import Running
-from tests.servers.talking import Answer, Headers
+from tests.servers.talking import Answer, Headers, request
 
 TIME_MS = 1_700_000_000_000
 
@@ -387,3 +387,22 @@ def test_published_records_with_known_ids_are_left_out(shared: Running, topic: s
     refused = publish(2, (b"4", b"d"), (b"3", b"other"))
     assert (refused.status, refused.json["code"]) == (409, "id_conflict")
     assert shared.ask("GET", f"/v1/stream/{topic}").body == b"abc"
+
+
+def test_publish_with_ids_behind_a_read_is_carried_out_when_its_client_goes(shared: Running, topic: str) -> None:
+    """As every command that was accepted: only its answer goes nowhere."""
+    shared.ask("PUT", f"/v1/stream/{topic}", b"", {"Content-Type": "application/octet-stream"})
+    name = f"app-{topic}"
+    shared.ask("POST", f"/v1/applications/{name}")
+    stage_id = asked(shared, "/v1/stages", application=name, fence=1).json["stage_id"]
+    batch = codec.encode([(0, TIME_MS, None, b"a", (("oncelog.message-id", b"1"),))])
+    shared.ask("POST", f"/v1/stages/{stage_id}?at=0", batch, {"Content-Type": "application/octet-stream"})
+    stage = {"stage_id": stage_id, "topic": topic, "count": 1, "message_ids": True}
+    publish = {"application": name, "fence": 1, "query": "q", "batch": 0, "stages": [stage]}
+    client = shared.client()
+    wait = request("GET", f"/v1/stream/{topic}?offset=now&live=long-poll")
+    client.send(wait + request("POST", "/v1/publish", msgspec.json.encode(publish)))
+    shared.until(lambda: any(len(connection.slots) == 2 for connection in shared.server.connections))
+    client.reset()
+    shared.until(lambda: shared.engine.lookups.stage_row(stage_id) is None)
+    assert shared.ask("GET", f"/v1/stream/{topic}").body == b"a"

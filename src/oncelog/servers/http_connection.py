@@ -15,7 +15,7 @@ from oncelog.core.command import Command
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.engine.engine import Engine
 from oncelog.protocols.http import answers
-from oncelog.protocols.http.actions import Action, Done, Render, Submit
+from oncelog.protocols.http.actions import Action, Done, PublishNamed, Render, Submit
 from oncelog.protocols.http.parser import BodyBudget, Request, RequestParser, RequestRefused
 from oncelog.protocols.http.routes import Router, refused_answer
 from oncelog.protocols.http.session import Session
@@ -191,14 +191,17 @@ class Connection(asyncio.Protocol):
         for slot in self.slots:
             if slot.reading is not None:
                 slot.reading.cancel()
-        waiting = [(slot, slot.later) for slot in self.slots if type(slot.later) is Submit]
+        waiting = [(slot, slot.later) for slot in self.slots if isinstance(slot.later, Submit | PublishNamed)]
         self.slots.clear()
         self._parser.let_go()
         self.server.left(self)
         # What waits behind a read was accepted: it is carried out, only its answer goes nowhere.
         if not self.server.is_stopped:
             for slot, action in waiting:
-                self._submit(slot, action)
+                if isinstance(action, Submit):
+                    self._submit(slot, action)
+                else:
+                    self.server.carry_out(action, slot)
 
     def data_received(self, data: bytes) -> None:
         self.active_at = now = self.server.loop.time()
