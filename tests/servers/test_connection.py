@@ -211,6 +211,25 @@ def test_more_requests_than_may_be_in_progress_are_read_later(topic: str) -> Non
         assert server.on_loop(lambda: not server.server.paused)
 
 
+def test_client_with_nothing_in_line_is_read_again_as_soon_as_no_command_waits(topic: str) -> None:
+    """Answers of its own would wake it, and it has none to come; the look once a second is too far away here."""
+    path = f"/v1/stream/{topic}"
+    with running(sweep_s=3600) as server, server.client() as writer, server.client() as other:
+        assert server.ask("PUT", path, headers={"Content-Type": "text/plain"}).status == 201
+        commits = server.engine.commits
+        server.on_loop(lambda: setattr(commits, "held", True))
+        writer.send(request("POST", path, b"x"))
+        server.until(lambda: server.engine.overloaded)
+        assert other.ask("GET", "/health").status == 200
+        server.until(lambda: len(server.server.paused) == 2)
+        other.send(request("GET", "/health"))
+        server.on_loop(lambda: setattr(commits, "held", False))
+        server.on_loop(server.engine._take_waiting)
+        assert other.answer().status == 200
+        assert writer.answer().next_offset == 1
+        assert not server.server.paused
+
+
 def test_many_small_requests_are_all_answered(shared: Running, text: str) -> None:
     with shared.client() as client:
         for _ in range(3):

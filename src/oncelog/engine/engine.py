@@ -99,6 +99,8 @@ class Engine:
         self._unproven = False
         self._written_at = loop.time()
         self._stopped_waiters: list[asyncio.Future[None]] = []
+        self.on_none_waiting: Callable[[], None] = lambda: None
+        """Told when `overloaded` ends: whoever paused then reads on."""
         self._writer = GroupWriter(store.journal, loop.call_soon_threadsafe, self._written, self._fail)
         self._spares = SpareKeeper(
             store.journal, loop.call_soon_threadsafe, self._spare_ready, self._disk_full, self._fail
@@ -221,6 +223,8 @@ class Engine:
             return
         if self.commits.waiting:
             self.commits.take_waiting()
+            if not self.commits.waiting:
+                self._loop.call_soon(self.on_none_waiting)
         if self.commits.wants_write and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)

@@ -51,6 +51,8 @@ class HttpServer:
         """Nothing may reach the engine any more."""
         self._sweep_timer = loop.call_later(SWEEP_S, self._sweep)
         self._emptied: asyncio.Event | None = None
+        # One that has nothing in line is woken by no answer of its own.
+        engine.on_none_waiting = self._resume_paused
 
     async def start(self) -> int:
         """Listen; returns the port."""
@@ -107,6 +109,9 @@ class HttpServer:
     def _sweep(self) -> None:
         self._sweep_timer = self.loop.call_later(SWEEP_S, self._sweep)
         self._look_at(iter(list(self.connections)))
+        self._resume_paused()
+
+    def _resume_paused(self) -> None:
         for connection in list(self.paused):
             connection.resume()
 
