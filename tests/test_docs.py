@@ -7,6 +7,7 @@ import pytest
 
 from oncelog import limits
 from oncelog.cli import exits, machine
+from oncelog.protocols.http import answers
 from tools import limits_doc
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -149,3 +150,21 @@ def test_exit_codes_are_listed_alike_and_all() -> None:
     assert len(set(lists.values())) == 1, lists
     listed = [int(entry.split()[0]) for entry in lists["README.md"].split(", ") if entry[0].isdigit()]
     assert listed == sorted(code for name, code in vars(exits).items() if name.isupper())
+
+
+# --- statuses of HTTP ------------------------------------------------------------------------------------------
+
+
+def test_statuses_of_errors_are_listed_all_and_no_others() -> None:
+    section = (
+        (ROOT / "docs" / "protocols" / "http.md").read_text().partition("\n## Statuses\n")[2].partition("\n## ")[0]
+    )
+    cells = re.findall(r"^\| ([\d /]+) \|", section, re.MULTILINE)
+    listed = [int(status) for cell in cells for status in cell.split(" / ")]
+    assert sorted(listed) == [status for status in answers.PHRASES if status >= 400]
+
+
+def test_every_status_that_has_a_phrase_is_sent() -> None:
+    files = [*(ROOT / "src/oncelog/protocols/http").glob("*.py"), *(ROOT / "src/oncelog/servers").glob("http*.py")]
+    sent = "".join(path.read_text() for path in files if path.name not in ("answers.py", "openapi.py"))
+    assert [status for status in answers.PHRASES if not re.search(rf"[(=, ]{status}\b", sent)] == []
