@@ -115,13 +115,14 @@ def test_header_that_has_no_end_yet_is_431_once_it_is_too_long(tight: Running, p
         assert client.is_cut
 
 
-def test_header_without_an_end_is_cut_off(tight: Running, path: str) -> None:
-    with harmless(tight), tight.client() as client:
-        client.send(f"POST {path} HTTP/1.1\r\nX-Endless: ".encode())
-        with contextlib.suppress(ConnectionError):
-            for _ in range(64):
-                client.send(b"x" * 64 * KIB)
-    tight.until(lambda: not any(connection.request_at for connection in tight.server.connections))
+def test_header_without_an_end_is_cut_off(any_server: Running) -> None:
+    """Also for a client that only sends and never looks for an answer; and long before it would be too slow. What it
+    sends is more than the kernel holds for a server that does not read."""
+    with harmless(any_server), any_server.client() as client:
+        client.send(b"POST /v1/stream/a HTTP/1.1\r\nX-Endless: ")
+        with pytest.raises(ConnectionError):
+            client.send(b"x" * 64 * MIB)
+        any_server.until(lambda: len(any_server.server.connections) == 1)
 
 
 def test_long_target_is_414(tight: Running) -> None:
