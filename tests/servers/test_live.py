@@ -239,6 +239,23 @@ def test_events_end_with_the_stream(shared: Running, text: str, body: bytes) -> 
     waiting(shared, 0)
 
 
+@pytest.mark.parametrize("header", ["", "Connection: keep-alive\r\n"])
+def test_events_for_http_1_0_are_bare_and_end_with_the_connection(shared: Running, text: str, header: str) -> None:
+    """It knows no chunks, so nothing but the end of the connection can say that there is no more."""
+    shared.ask("POST", text, b"old")
+    with shared.client() as client:
+        client.send(f"GET {text}?offset=-1&live=sse HTTP/1.0\r\n{header}\r\n".encode())
+        head = client.head()
+        assert (head.status, head.headers["connection"]) == (200, "close")
+        assert "transfer-encoding" not in head.headers
+        waiting(shared)
+        shared.ask("POST", text, b"new", CLOSE)
+        sent = client.drain().split(b"\n\n")
+    assert sent[0::2] == [b"event: data\ndata:old", b"event: data\ndata:new", b""]
+    assert [piece.startswith(b"event: control\ndata:{") for piece in sent[1::2]] == [True, True]
+    assert b'"streamClosed":true' in sent[3]
+
+
 def test_events_of_a_deleted_stream_end(shared: Running, text: str) -> None:
     with shared.client() as client:
         begin(client, text)

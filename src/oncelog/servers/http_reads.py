@@ -34,6 +34,7 @@ class Turn(Protocol):
 
     reading: "Reading | None"
     is_head: bool
+    is_last: bool
 
     def done(self, answer: bytes, body: bytes = b"") -> None: ...
 
@@ -306,7 +307,8 @@ class EventStream(Reading):
         self._is_reading = False
         self._is_over = False
         self._said_first = False
-        self._writable = turn.connection.write_piece(read.sse_head(standing))
+        turn.is_last = turn.is_last or action.bare
+        self._writable = turn.connection.write_piece(read.sse_head(standing, bare=action.bare))
         self._timer = reads.loop.call_later(reads.settings.sse_ms / 1000, self.end)
 
     def go_on(self) -> None:
@@ -357,15 +359,16 @@ class EventStream(Reading):
 
     def _say(self, standing: Standing, found: Found) -> None:
         self._said_first = True
-        events = read.sse_events(standing, found, self._reads.cursor(self._action.cursor))
+        cursor = self._reads.cursor(self._action.cursor)
+        events = read.sse_events(standing, found, cursor, bare=self._action.bare)
         self._writable = self._turn.connection.write_piece(events)
 
     def end(self) -> None:
-        """The last piece; the connection can be used again."""
+        """The last piece; the connection can be used again, unless its end is what tells it."""
         if self._is_over:
             return
         self.cancel()
-        self._turn.done(read.LAST_CHUNK)
+        self._turn.done(b"" if self._action.bare else read.LAST_CHUNK)
 
     def cancel(self) -> None:
         self._is_over = True

@@ -157,6 +157,15 @@ def test_connection_is_kept_as_the_version_and_the_header_say(version: bytes, he
     assert request[4] is kept
 
 
+@pytest.mark.parametrize(("version", "takes"), [(b"1.1", True), (b"1.0", False), (b"0.9", False)])
+def test_only_clients_of_1_1_take_chunks(version: bytes, takes: bool) -> None:
+    found: list[Request] = []
+    for header in (b"", b"Connection: keep-alive\r\n", b"TE: a\r\n"):
+        parser = module.RequestParser(found.append, 1024, 1024)
+        parser.feed(b"GET / HTTP/" + version + b"\r\n" + header + b"\r\n")
+    assert [request.takes_chunks for request in found] == [takes] * 3
+
+
 def test_trailers_of_a_chunked_body_are_no_headers() -> None:
     data = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nProducer-Id: p\r\nHost: other\r\n\r\n"
     (request,) = parsed([data])

@@ -40,10 +40,19 @@ class PublishNamed:
 class Read:
     """Records of a stream, now or once they are there."""
 
-    __slots__ = ("cursor", "if_none_match", "live", "offset", "partition", "raw", "topic")
+    __slots__ = ("bare", "cursor", "if_none_match", "live", "offset", "partition", "raw", "topic")
 
     def __init__(
-        self, topic: str, partition: int, offset: int, *, live: str, cursor: str, raw: bool, if_none_match: str
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        live: str,
+        cursor: str,
+        raw: bool,
+        if_none_match: str,
+        bare: bool = False,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -53,6 +62,8 @@ class Read:
         self.cursor = cursor
         self.raw = raw
         self.if_none_match = if_none_match
+        self.bare = bare
+        """Events are sent without chunks around them, and the end of the connection is theirs."""
 
 
 class Stand:

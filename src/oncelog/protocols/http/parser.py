@@ -72,7 +72,7 @@ class BodyBudget:
 class Request:
     """One request as it was sent. Header names are lower case; repeated ones are joined with a comma."""
 
-    __slots__ = ("body", "headers", "keep_alive", "method", "refused", "target")
+    __slots__ = ("body", "headers", "keep_alive", "method", "refused", "takes_chunks", "target")
 
     def __init__(self, method: bytes, target: bytes, headers: dict[bytes, bytes], body: Body, keep_alive: bool) -> None:
         self.method = method
@@ -82,6 +82,8 @@ class Request:
         self.keep_alive = keep_alive
         self.refused: RequestRefused | None = None
         """Set if the request was read whole but must not be carried out."""
+        self.takes_chunks = True
+        """False of HTTP/1.0: no answer to it is chunked (RFC 9112, 6.1)."""
 
 
 class RequestRefused(Exception):
@@ -125,6 +127,7 @@ class RequestParser:
         """Of the request in progress, as far as they have come."""
         self.expects_continue = False
         """The client waits for a word before it sends its body; whoever sends it resets this."""
+        self._takes_chunks = True
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
@@ -267,6 +270,7 @@ class RequestParser:
     def on_headers_complete(self) -> None:
         """All headers are there; the body follows."""
         self.in_body = True
+        self._takes_chunks = self._parser.get_http_version() == "1.1"
         headers = self._headers
         length_text = headers.get(b"content-length")
         if b"expect" in headers:
@@ -319,6 +323,7 @@ class RequestParser:
             body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         request = Request(method, self._target, self._headers, body, keep_alive)
         request.refused = self._discards
+        request.takes_chunks = self._takes_chunks
         self._reset()
         return request
 

@@ -75,6 +75,7 @@ def wish(request: Request, topic: str, partition: int, query: Query) -> Action:
         cursor=query.text("cursor") or "",
         raw=BATCHES.encode() in headers.get(b"accept", b""),
         if_none_match=headers.get(b"if-none-match", b"").decode("latin-1"),
+        bare=not request.takes_chunks,
     )
 
 
@@ -235,16 +236,17 @@ def is_text(content_type: str) -> bool:
     return is_json(content_type) or media_type(content_type).startswith("text/")
 
 
-def sse_head(standing: Standing) -> bytes:
-    """Before the first event."""
+def sse_head(standing: Standing, *, bare: bool = False) -> bytes:
+    """Before the first event; if they are `bare`, they end with the connection."""
     headers: dict[str, str | int] = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
     if not is_text(standing.content_type):
         headers["Stream-SSE-Data-Encoding"] = "base64"
-    return answers.head(200, answers.lines(headers)) + b"Transfer-Encoding: chunked\r\n\r\n"
+    framing = b"Connection: close\r\n\r\n" if bare else b"Transfer-Encoding: chunked\r\n\r\n"
+    return answers.head(200, answers.lines(headers)) + framing
 
 
-def sse_events(standing: Standing, found: Found, cursor: str) -> bytes:
-    """The data that was found, if any, and where the reader stands behind it, as one chunk."""
+def sse_events(standing: Standing, found: Found, cursor: str, *, bare: bool = False) -> bytes:
+    """The data that was found, if any, and where the reader stands behind it, as one chunk unless `bare`."""
     events = b""
     if found.batches:
         body = body_of(found, standing.content_type, raw=False)
@@ -258,7 +260,8 @@ def sse_events(standing: Standing, found: Found, cursor: str) -> bytes:
         control["streamCursor"] = cursor
     if found.is_up_to_date(standing):
         control["upToDate"] = True
-    return chunk(b"%bevent: control\ndata:%b\n\n" % (events, msgspec.json.encode(control)))
+    events = b"%bevent: control\ndata:%b\n\n" % (events, msgspec.json.encode(control))
+    return events if bare else chunk(events)
 
 
 def _data_line(line: bytes) -> bytes:
