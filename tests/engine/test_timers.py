@@ -21,8 +21,9 @@ from oncelog.core.command import (
     OpenStage,
 )
 from oncelog.core.message_id import content_digest
-from oncelog.core.outcome import Refusal, StageDone, StageMissing, TxnDone
+from oncelog.core.outcome import NoRoom, Refusal, StageDone, StageMissing, TooLarge, TxnDone
 from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.txn import NS_PER_MS
 from oncelog.engine.timers import Deadlines
 from oncelog.testing.sim_disk import lose_all
 from oncelog.testing.sim_engine import IndexAfterCrash, SimEngine, WatchedDisk
@@ -154,7 +155,28 @@ def test_dropped_stages_are_not_asked_for_again() -> None:
     assert list(engine.store.timers.due(engine.clock())) == []
 
 
-def test_what_could_not_be_carried_out_is_due_again() -> None:
+def test_refused_expiry_leaves_a_deadline_alone_that_was_set_meanwhile() -> None:
+    engine = opened()
+    producer = begin(engine)
+    stage_id = open_stage(engine)
+    timers = engine.store.timers
+    due = list(timers.due(engine.clock() + TIMEOUT_MS * NS_PER_MS))
+    assert due == [ExpireTxn("t"), ExpireStages([stage_id])]
+    engine.execute(EndTxn("t", producer.producer_id, producer.epoch, commit=True))
+    begin(engine)
+    append_stage(engine, stage_id, 0)
+    for command in due:
+        timers.answered(command, NoRoom(1), engine.clock())
+    engine.tick(TIMEOUT_MS - 1)
+    assert held_back(engine)
+    assert stage_is_there(engine, stage_id)
+    engine.tick(1)
+    assert not held_back(engine)
+    assert not stage_is_there(engine, stage_id)
+
+
+@pytest.mark.parametrize("refusal", [NoRoom(1), TooLarge("entry bytes", 1, 2)])
+def test_what_could_not_be_carried_out_is_due_again(refusal: Refusal) -> None:
     engine = opened()
     begin(engine)
     stage_id = open_stage(engine)
@@ -163,7 +185,7 @@ def test_what_could_not_be_carried_out_is_due_again() -> None:
     due = list(timers.due(now_ns))
     assert due == [ExpireTxn("t"), ExpireStages([stage_id])]
     for command in due:
-        timers.again(command, now_ns)
+        timers.answered(command, refusal, now_ns)
     assert list(timers.due(now_ns)) == due
 
 
@@ -223,6 +245,27 @@ def test_an_idle_journal_is_proven_once() -> None:
     assert proven > group
     engine.tick()
     assert engine.journal.durable_group == proven
+
+
+def test_more_stages_than_a_small_segment_drops_at_once_all_expire_in_time() -> None:
+    engine = opened()
+    assert engine.segment_bytes == limits.SEGMENT_BYTES_MIN
+    for _ in range(2000):
+        open_stage(engine)
+    engine.tick(TIMEOUT_MS)
+    assert not any(engine.commits.state.stages.values())
+    assert not list(engine.store.timers.due(engine.clock() + TIMEOUT_MS * NS_PER_MS))
+
+
+def test_stages_that_one_entry_left_over_are_due_again() -> None:
+    engine = opened()
+    stage_ids = [open_stage(engine) for _ in range(5)]
+    engine.clock.advance_ms(TIMEOUT_MS)
+    timers = engine.store.timers
+    (command,) = timers.due(engine.clock())
+    with mock.patch.object(limits, "STAGES_PER_PUBLISH_MAX", 2):
+        timers.answered(command, engine.execute(command), engine.clock())
+    assert list(timers.due(engine.clock())) == [ExpireStages(stage_ids[2:])]
 
 
 def test_more_stages_than_one_entry_drops_all_expire_in_time() -> None:

@@ -127,7 +127,7 @@ def decide_expire_stages(state: State, command: ExpireStages, now_ns: int) -> De
         for stage_id in dict.fromkeys(command.stage_ids)
         if (stage := state.stages[stage_id]) is not None and now_ns >= stage.expires_ns
     ]
-    # What does not fit one entry is left for the timer's next round.
+    # What does not fit one entry lives on, and the timer asks for it in its next round.
     entry = Compound(now_ns, dropped[: limits.STAGES_PER_PUBLISH_MAX]) if dropped else None
     return entry, CommitConfirmed([])
 

@@ -298,8 +298,7 @@ class Engine:
             self._timer = self._loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
 
     def _expired(self, command: Expiry, outcome: Outcome) -> None:
-        if isinstance(outcome, Refusal) and outcome.retryable:
-            self._timers.again(command, self._clock())
+        self._timers.answered(command, outcome, self._clock())
 
     def _prove(self) -> None:
         self._unproven = False

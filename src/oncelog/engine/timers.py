@@ -1,7 +1,7 @@
 """Timers: what will fall due, and the commands that end it (P7). Knows when, not what: the core decides again.
 
 What is due is asked of the core once: should it not be due after all, the entry that moved its deadline has set a new
-one here.
+one here. What the core could not end is asked again at the next check.
 """
 
 import heapq
@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from oncelog import limits
 from oncelog.core.command import ExpireStages, ExpireTxn
 from oncelog.core.entry import Compound, Entry, StageAppended, StageDropped, StageOpened, StagePublished, TxnSet
+from oncelog.core.outcome import Outcome, Refusal
 from oncelog.core.rows import Stage, Table
 from oncelog.core.txn import NS_PER_MS, Txn, TxnState
 
@@ -35,6 +36,9 @@ class Deadlines(Generic[K]):
         self._due: dict[K, int] = {}
         self._queued: dict[K, int] = {}
         self._heap: list[tuple[int, K]] = []
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._due
 
     def set(self, key: K, due_ns: int) -> None:
         """Watch a key, or move its deadline."""
@@ -79,7 +83,10 @@ class Deadlines(Generic[K]):
 class Timers:
     """Deadlines of open txns, of idle txn ids, and of stages."""
 
-    def __init__(self) -> None:
+    def __init__(self, payload_bytes_max: int) -> None:
+        """`payload_bytes_max` is what one group of the journal holds: small segments take small slices."""
+        self._stages_max = (payload_bytes_max - limits.ENTRY_OVERHEAD_BYTES) // limits.PUBLISHED_STAGE_BYTES
+        assert self._stages_max > 0
         self._open_txns = Deadlines[str]()
         self._idle_txns = Deadlines[str]()
         self._stages = Deadlines[int]()
@@ -130,13 +137,19 @@ class Timers:
         for txn_id in self._open_txns.take(now_ns) + self._idle_txns.take(now_ns):
             yield ExpireTxn(txn_id)
         stages = self._stages.take(now_ns)
-        for first in range(0, len(stages), limits.STAGES_PER_PUBLISH_MAX):
-            yield ExpireStages(stages[first : first + limits.STAGES_PER_PUBLISH_MAX])
+        slice_ = min(limits.STAGES_PER_PUBLISH_MAX, self._stages_max)
+        for first in range(0, len(stages), slice_):
+            yield ExpireStages(stages[first : first + slice_])
 
-    def again(self, command: Expiry, now_ns: int) -> None:
-        """The command could not be carried out (no room): it is due at the next check."""
-        if isinstance(command, ExpireTxn):
-            self._open_txns.set(command.txn_id, now_ns)
-        else:
+    def answered(self, command: Expiry, outcome: Outcome, now_ns: int) -> None:
+        """What is left of it is due at the next check: all of it if it was refused, whatever the reason, and stages
+        that live on. Not if an entry has set a new deadline meanwhile: asked early, the core would leave it alone, and
+        nobody would ask again."""
+        if isinstance(command, ExpireStages):
             for stage_id in command.stage_ids:
-                self._stages.set(stage_id, now_ns)
+                if stage_id in self._ttl_ms and stage_id not in self._stages:
+                    self._stages.set(stage_id, now_ns)
+        elif isinstance(outcome, Refusal):
+            txn_id = command.txn_id
+            if txn_id not in self._open_txns and txn_id not in self._idle_txns:
+                self._open_txns.set(txn_id, now_ns)

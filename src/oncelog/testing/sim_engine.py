@@ -346,8 +346,7 @@ class SimEngine:
 
     def _expire(self, command: Expiry) -> None:
         def reply(outcome: Outcome) -> None:
-            if isinstance(outcome, Refusal) and outcome.retryable:
-                self.store.timers.again(command, self.clock())
+            self.store.timers.answered(command, outcome, self.clock())
 
         self._guarded(lambda: self.commits.submit(command, reply))
 
