@@ -210,6 +210,13 @@ TXN_ID_BYTES_MAX: Final = 400
 WAITING_BYTES_MAX: Final = 64 * MIB
 """Commands that wait for room or for the index, in all. Servers stop reading long before; this bounds the rest."""
 
+READS_WAITING_BYTES_MAX: Final = 64 * MIB
+"""Plans of reads that wait for the reader's thread, in all: a third of a million batches. Beyond it readers are told to
+come back."""
+
+READ_PLANNED_BYTES: Final = 200
+"""What one batch of a planned read takes in memory."""
+
 CHECKPOINT_BYTES: Final = 64 * MIB
 """Journal bytes between two checkpoints of the index: the tail that a restart replays, and the memory for what is
 newer than the index, are a few times this."""

@@ -1,5 +1,6 @@
 """Records that have long left the page cache are read on a thread: the same answers, whatever happens meanwhile."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from unittest import mock
 import pytest
 
 from oncelog import limits
+from oncelog.engine.reader_thread import HANDED_MAX
 from oncelog.limits import KIB
 from tests.servers.running import Running, running
 from tests.servers.talking import Client, request
@@ -97,6 +99,69 @@ def test_what_happens_while_the_thread_reads(cold: Running, path: str, live: str
     cold.until(lambda: not cold.server.connections)
     assert cold.waiters() == 0
     assert cold.ask("GET", "/health").status == 200
+
+
+def hold(cold: Running) -> threading.Event:
+    """The thread has its hands full until the event."""
+    go_on = threading.Event()
+
+    def fill() -> None:
+        for _ in range(HANDED_MAX):
+            cold.engine.reads.thread.ask(lambda: go_on.wait(30), lambda _: None)
+
+    cold.on_loop(fill)
+    return go_on
+
+
+@pytest.mark.parametrize("live", ["", "&live=long-poll", "&live=sse"])
+def test_reads_of_clients_that_have_gone_are_not_carried_out(cold: Running, path: str, live: str) -> None:
+    thread = cold.engine.reads.thread
+    go_on = hold(cold)
+    try:
+        clients = [Client(cold.port) for _ in range(20)]
+        for client in clients:
+            client.send(request("GET", f"{path}?offset=0{live}"))
+        cold.until(lambda: thread.waiting == len(clients))
+        for client in clients:
+            client.reset()
+        cold.until(lambda: thread.waiting == 0)
+    finally:
+        go_on.set()
+
+
+def test_clients_that_send_nothing_more_let_others_pass_and_are_answered(cold: Running, path: str) -> None:
+    thread = cold.engine.reads.thread
+    go_on = hold(cold)
+    try:
+        silent = [Client(cold.port) for _ in range(20)]
+        for client in silent:
+            client.send(request("GET", f"{path}?offset=0"))
+            client.socket.shutdown(socket.SHUT_WR)
+        cold.until(lambda: len(thread._put_off) == len(silent))
+        with cold.client() as other:
+            other.send(request("GET", f"{path}?offset=0"))
+            cold.until(lambda: len(thread._waiting) == 1)
+            go_on.set()
+            assert other.answer().status == 200
+    finally:
+        go_on.set()
+    for client in silent:
+        assert client.answer().status == 200
+        client.close()
+
+
+def test_more_reads_than_may_wait_are_told_to_come_back(cold: Running, path: str) -> None:
+    thread = cold.engine.reads.thread
+    go_on = hold(cold)
+    with mock.patch.object(limits, "READS_WAITING_BYTES_MAX", 1), cold.client() as client:
+        try:
+            client.send(request("GET", f"{path}?offset=0"))
+            cold.until(lambda: thread.waiting == 1)
+            refused = cold.ask("GET", f"{path}?offset=1")
+            assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, "overloaded", "1")
+        finally:
+            go_on.set()
+        assert client.answer().status == 200
 
 
 def test_stop_waits_for_a_read_in_progress(tmp_path: Path, topic: str) -> None:

@@ -323,7 +323,7 @@ class NoRoom(Refusal):
 
 
 class Overloaded(Refusal):
-    """Too much waits to be written. Try again; nothing was done."""
+    """Too much waits to be written, or to be read. Try again; nothing was done."""
 
     code: ClassVar[str] = "overloaded"
     retryable: ClassVar[bool] = True

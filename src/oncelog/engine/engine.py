@@ -141,7 +141,8 @@ class Engine:
             if newest_group(plans) > self._journal.durable_group:
                 self.commits.gate(read)  # it was written to while the gate was shut: not on disk yet
                 return
-            self.reads.thread.ask(lambda: completed(command, plans, self.reads.reader), submitted)
+            batches = sum(len(parts or ()) for parts in plans)
+            self.reads.thread.ask(lambda: completed(command, plans, self.reads.reader), submitted, batches=batches)
 
         def submitted(whole: Publish | Refusal) -> None:
             if isinstance(whole, Refusal):

@@ -16,7 +16,7 @@ from oncelog.engine.guard import Guard
 from oncelog.engine.lookups import Lookups
 from oncelog.engine.provenance import WrittenBy, written_by
 from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
-from oncelog.engine.reader_thread import ReaderThread, damaged
+from oncelog.engine.reader_thread import Asked, ReaderThread, damaged
 from oncelog.engine.seek import Stood, at_entry, at_time
 from oncelog.engine.store import Store
 from oncelog.errors import StorageError
@@ -82,9 +82,9 @@ class Reads:
         offset: int,
         bytes_max: int,
         found: Callable[[ReadResult | Refusal], None],
-    ) -> None:
+    ) -> Asked[ReadResult] | None:
         """As `read`, told to `found`: at once if the place is likely to be in the page cache, else once a thread has
-        read it."""
+        read it, unless what is returned is cancelled before."""
         told: ReadResult | Refusal
         try:
             plan = self._plan(topic, partition, offset, bytes_max, uncommitted=False)
@@ -93,11 +93,17 @@ class Reads:
             elif not plan.parts or self._is_recent(plan.parts[0].group):
                 told = _result(plan, self.reader.fetch(plan), uncommitted=False)
             else:
-                self.thread.ask(lambda: _result(plan, self.reader.fetch(plan), uncommitted=False), found)
-                return
+                return self._ask(plan, found)
         except StorageError as error:
             told = damaged(error)
         found(told)
+        return None
+
+    def _ask(self, plan: ReadPlan, found: Callable[[ReadResult | Refusal], None]) -> Asked[ReadResult] | None:
+        def work() -> ReadResult:
+            return _result(plan, self.reader.fetch(plan), uncommitted=False)
+
+        return self.thread.ask(work, found, batches=len(plan.parts))
 
     def undecodable(self, stream_id: int, offset: int, why: str) -> Damaged:
         """How a batch that was found whole, and still cannot be decoded, is told: the one that begins at `offset`."""

@@ -81,7 +81,7 @@ class Slot:
         """What begins when this slot is first in line, or when no read is before it."""
         self.is_read = False
         self.reading: Reading | None = None
-        """A live read in progress."""
+        """A read in progress that is live, or waits for the disk."""
 
     def answered(self, outcome: Outcome) -> None:
         """The engine's reply to the command."""
@@ -261,6 +261,9 @@ class Connection(asyncio.Protocol):
         has most likely gone."""
         self.is_closing = True
         self._end_live_reads()
+        for slot in self.slots:
+            if slot.reading is not None:
+                slot.reading.put_off()
         self.flush()
         return True
 

@@ -14,6 +14,7 @@ from oncelog.core.outcome import Damaged, OffsetGone, Refusal, TopicMissing
 from oncelog.engine.engine import Engine
 from oncelog.engine.follow import Waiter
 from oncelog.engine.reader import offset_refused
+from oncelog.engine.reader_thread import Asked
 from oncelog.engine.reads import ReadResult
 from oncelog.protocols.http import offsets, read
 from oncelog.protocols.http.actions import Action, Read, Stand
@@ -49,7 +50,7 @@ class Writer(Protocol):
 
 
 class Reading:
-    """A live read in progress."""
+    """A read in progress."""
 
     def cancel(self) -> None:
         """The client has gone."""
@@ -59,6 +60,22 @@ class Reading:
 
     def go_on(self) -> None:
         """The client has read what was sent."""
+
+    def put_off(self) -> None:
+        """The client sends nothing more, and has most likely gone: its read need not be the next."""
+
+
+class CatchUp(Reading):
+    """Records of long ago that the reader's thread is asked for."""
+
+    def __init__(self, asked: Asked[ReadResult]) -> None:
+        self._asked = asked
+
+    def cancel(self) -> None:
+        self._asked.cancel()
+
+    def put_off(self) -> None:
+        self._asked.put_off()
 
 
 class KeptBodies:
@@ -147,7 +164,9 @@ class Reads:
                 self._bodies.keep(key, body, what.next_offset)
             turn.done(*read.catch_up(action, now, what, body))
 
-        self.find(action, start, found)
+        asked = self.find(action, start, found)
+        if asked is not None:
+            turn.reading = CatchUp(asked)
 
     def still(self, action: Read, stream_id: int) -> Standing | None:
         """Where the stream stands that a live read began with; None if its name is gone, or means another stream now:
@@ -155,8 +174,8 @@ class Reads:
         standing = self.standing(action.topic, action.partition)
         return standing if standing is not None and standing.stream_id == stream_id else None
 
-    def find(self, action: Read, start: int, found: Callable[[ReadResult | Refusal], None]) -> None:
-        """Read from `start` on."""
+    def find(self, action: Read, start: int, found: Callable[[ReadResult | Refusal], None]) -> Asked[ReadResult] | None:
+        """Read from `start` on; what `found` will be told from, if that is not at once."""
 
         def told(result: ReadResult | Refusal) -> None:
             if isinstance(result, Refusal):
@@ -165,7 +184,7 @@ class Reads:
                     _complain(result)
             found(result)
 
-        self.engine.reads.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, told)
+        return self.engine.reads.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, told)
 
     def shown(
         self, standing: Standing, start: int, result: ReadResult | Refusal, *, raw: bool = False
@@ -231,6 +250,7 @@ class LongPoll(Reading):
         self._start = start
         self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._asked: Asked[ReadResult] | None = None
         self._is_over = False
 
     def go_on(self) -> None:
@@ -262,7 +282,7 @@ class LongPoll(Reading):
             else:
                 self._turn.done(*read.polled(self._action, *shown, self._reads.cursor(self._action.cursor)))
 
-        self._reads.find(self._action, self._start, found)
+        self._asked = self._reads.find(self._action, self._start, found)
 
     def end(self) -> None:
         """Time is up: there is nothing new."""
@@ -284,6 +304,12 @@ class LongPoll(Reading):
     def cancel(self) -> None:
         self._stop_waiting()
         self._is_over = True
+        if self._asked is not None:
+            self._asked.cancel()
+
+    def put_off(self) -> None:
+        if self._asked is not None:
+            self._asked.put_off()
 
     def _stop_waiting(self) -> None:
         if self._waiter is not None:
@@ -304,6 +330,7 @@ class EventStream(Reading):
         self._standing = standing
         self._start = start
         self._waiter: Waiter | None = None
+        self._asked: Asked[ReadResult] | None = None
         self._is_reading = False
         self._is_over = False
         self._said_first = False
@@ -338,7 +365,7 @@ class EventStream(Reading):
 
     def _look(self) -> None:
         self._is_reading = True
-        self._reads.find(self._action, self._start, self._found)
+        self._asked = self._reads.find(self._action, self._start, self._found)
 
     def _found(self, result: ReadResult | Refusal) -> None:
         self._is_reading = False
@@ -372,6 +399,8 @@ class EventStream(Reading):
 
     def cancel(self) -> None:
         self._is_over = True
+        if self._asked is not None:
+            self._asked.cancel()
         self._timer.cancel()
         if self._waiter is not None:
             self._reads.engine.follow.cancel(self._waiter)

@@ -60,7 +60,7 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.NoRoom: Rule(
         507, "the disk has no room for {needed_bytes} bytes", "free some space; nothing was done, reads go on"
     ),
-    o.Overloaded: Rule(503, "{waiting_bytes} bytes wait to be written, the limit is {limit}", "try again in a moment"),
+    o.Overloaded: Rule(503, "requests of {waiting_bytes} bytes wait, the limit is {limit}", "try again in a moment"),
     o.Damaged: Rule(
         500, "{what}, in {file} at byte {position}", "stop the server and run oncelog verify on its directory"
     ),
