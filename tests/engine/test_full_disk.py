@@ -3,6 +3,9 @@
 import asyncio
 import errno
 
+import pytest
+
+from oncelog import limits
 from oncelog.core.command import DeleteRecords, GetStream
 from oncelog.core.outcome import Confirmed, NoRoom, Outcome, StreamDone
 from oncelog.engine.engine import Engine, Settings
@@ -136,5 +139,35 @@ def test_index_without_room_stops_neither_writes_nor_a_clean_stop() -> None:
                 assert (await append(engine, "a", bytes(1_000))).first == number
             assert builder.requests == 1
             assert len(read_all(engine, "a")) == 150
+
+    asyncio.run(scenario())
+
+
+def test_proof_that_found_no_room_is_given_once_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PROOF_IDLE_MS", 0)
+
+    async def scenario() -> None:
+        disk = FullDisk()
+        async with opened_over(disk, settings=SETTINGS) as engine:
+            await make_topic(engine, "a")
+            await make_topic(engine, "b")
+            await append(engine, "b", *[b"x"] * 1_000)
+            await with_all_spares(engine)
+            disk.full = True
+            await fill(engine)
+            deletes = (DeleteRecords("b", 0, [offset, offset + 1]) for offset in range(1_000))
+            while isinstance(outcome := await engine.execute(next(deletes)), StreamDone):
+                pass
+            assert isinstance(outcome, NoRoom), "the reserve is used up as well"
+            last = engine._journal.durable_group
+            await until(lambda: engine.commits.idle)
+            engine._tick()
+            await until(lambda: engine.commits.disk_full)
+            assert engine._journal.durable_group == last
+            disk.full = False
+            engine._tick()
+            await until(lambda: not engine.commits.disk_full)
+            engine._tick()
+            await until(lambda: engine._journal.durable_group > last)
 
     asyncio.run(scenario())

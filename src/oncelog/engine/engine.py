@@ -302,9 +302,9 @@ class Engine:
         self._timers.answered(command, outcome, self._clock())
 
     def _prove(self) -> None:
-        self._unproven = False
         group = self.commits.proof_group()
-        if group is not None:
+        if group is not None:  # else there is no room: the next tick tries again
+            self._unproven = False
             self._writer.write(group)
 
     # --- stop ------------------------------------------------------------------------------------------------------

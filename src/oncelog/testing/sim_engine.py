@@ -352,9 +352,9 @@ class SimEngine:
 
     def prove(self) -> None:
         """Append an empty group."""
-        self._unproven = False
         group = self.commits.proof_group()
         if group is not None:
+            self._unproven = False
             self._in_flight = group
             self.write()
             self.written()
