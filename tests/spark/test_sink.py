@@ -274,11 +274,21 @@ def test_stream_that_cannot_be_exact_is_refused(spark: Any, server: Server, tmp_
     assert contents(server.url, sink) == {}
 
 
-def test_complete_mode_is_refused(spark: Any, server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("complete", "only appended to; use append, or foreachBatch"),
+        # Spark itself, before the sink is asked: if this changes, so must the advice and docs/spark.md.
+        ("update", "does not support Update mode"),
+    ],
+)
+def test_output_modes_other_than_append_are_refused(
+    spark: Any, server: Server, tmp_path: Path, mode: str, said: str
+) -> None:
     source, sink = filled(server.url, name("in"), 0, 100), made(server.url, name("out"))
     counts = reading(spark, server.url, source).groupBy("key").count().selectExpr("cast(count as string) as value")
-    with pytest.raises(Exception, match="only appended to"):
-        writing(counts, server.url, sink, tmp_path / "c", "app").outputMode("complete").start().awaitTermination()
+    with pytest.raises(Exception, match=said):
+        writing(counts, server.url, sink, tmp_path / "c", "app").outputMode(mode).start().awaitTermination()
     assert contents(server.url, sink) == {}
 
 

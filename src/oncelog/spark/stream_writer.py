@@ -70,7 +70,7 @@ def running() -> Running:
 def stream_writer(options: WriteOptions, schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
     """The writer for these options. OptionError, before anything is written, if they cannot be met."""
     if overwrite:
-        raise OptionError("output mode complete: a log is only appended to; use append or update")
+        raise OptionError("output mode complete: a log is only appended to; use append, or foreachBatch for changes")
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     is_direct = options.delivery == "direct"
     check_schema(fields, topic_given=bool(options.topic))
