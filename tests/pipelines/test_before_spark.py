@@ -48,6 +48,18 @@ def audit_of_no_table(url: str, topic: str, folder: Path) -> None:
     pipelines.audit(spark=never, url=url, topics=[topic], table=str(folder))
 
 
+def audit_with_no_events(url: str, topic: str, folder: Path) -> None:
+    (folder / "ledger.jsonl").touch()
+    files: dict[str, Any] = {"ledgers": [folder / "ledger.jsonl"], "events": folder / "absent"}
+    pipelines.audit(spark=never, url=url, topics=[topic], **files)
+
+
+def audit_with_events_that_are_none(url: str, topic: str, folder: Path) -> None:
+    (folder / "events.jsonl").write_text("[]\n")
+    files: dict[str, Any] = {"ledgers": [folder / "events.jsonl"], "events": folder / "events.jsonl"}
+    pipelines.audit(spark=never, url=url, topics=[topic], **files)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -58,6 +70,8 @@ def audit_of_no_table(url: str, topic: str, folder: Path) -> None:
         (transform_into_no_topic, r"there is no topic 'absent-.*\(--partitions N\)"),
         (audit_of_no_topic, "there is no topic absent-"),
         (audit_of_no_table, "is no table that was landed"),
+        (audit_with_no_events, "cannot read .*absent: No such file"),
+        (audit_with_events_that_are_none, "line 1, is no event"),
     ],
     ids=lambda given: getattr(given, "__name__", ""),
 )

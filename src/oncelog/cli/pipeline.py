@@ -1,7 +1,10 @@
 """`oncelog pipeline ingest | transform | land | audit`: the pipelines of `oncelog.pipelines` from the command line."""
 
+import errno
+import os
+import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +15,7 @@ from oncelog.cli.pipeline_run import INTERRUPTED, running
 from oncelog.cli.remote import URL, UrlOption
 from oncelog.cli.screen import Column, counted, end, number, print_json, print_table, results, say, table_of
 from oncelog.cli.user_function import loaded
+from oncelog.pipelines.source_path import is_missing
 
 if TYPE_CHECKING:
     from oncelog.pipelines.auditing import AuditResult, TopicAudit
@@ -91,8 +95,10 @@ def ingest_command(
     Run it again after a crash, or when the files have grown: what is there is not added again. With --checkpoint the
     folder is followed.
     """
-    options = _pairs(option, "--option")
-    with running(url, master, _pairs(conf, "--conf")) as run:
+    options, settings = _pairs(option, "--option"), _pairs(conf, "--conf")
+    if _reads_this_machine(master, settings) and is_missing(source, format):
+        end(exits.USAGE, f"cannot read {source}: {os.strerror(errno.ENOENT)}")
+    with running(url, master, settings) as run:
         done = run.pipelines.ingest(
             run.spark,
             url=url,
@@ -265,6 +271,8 @@ def audit_command(
 
     Ends with 0 if nothing is lost, doubled, torn, out of order or conflicting, and with 4 otherwise.
     """
+    for path in [*(ledger or []), *([events] if events is not None else [])]:
+        _end_unless_file(path)
     with running(url, master, _pairs(conf, "--conf")) as run:
         done = run.pipelines.audit(
             url=url,
@@ -371,6 +379,23 @@ def _tables(given: Sequence[str] | None) -> str | dict[str, str] | None:
     if len(given) == 1 and "=" not in given[0]:
         return given[0]
     return _pairs(given, "--table")
+
+
+def _reads_this_machine(master: str, settings: Mapping[str, str]) -> bool:
+    """Whether a path without an address is one of this machine: a cluster, or settings kept elsewhere, may name another
+    file system."""
+    told_elsewhere = "HADOOP_CONF_DIR" in os.environ or "SPARK_CONF_DIR" in os.environ
+    return master.startswith("local") and "spark.hadoop.fs.defaultFS" not in settings and not told_elsewhere
+
+
+def _end_unless_file(path: Path) -> None:
+    """Looked at and not opened: what is read only once, such as a pipe, is left to who reads it."""
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except OSError as error:
+        end(exits.USAGE, f"cannot read {path}: {error.strerror or error}")
+    if is_folder:
+        end(exits.USAGE, f"cannot read {path}: {os.strerror(errno.EISDIR)}")
 
 
 def _text_of(path: Path) -> str:

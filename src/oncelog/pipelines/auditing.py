@@ -163,6 +163,7 @@ def audit(
     missing = [str(path) for path in ledgers if not path.is_file()]
     if missing:
         raise PipelineRefused(f"there is no ledger {', '.join(missing)}")
+    marks = events_of(events) if events is not None else []
     tables = _tables(table, topics)
     for path in tables.values():
         lake_of(path)
@@ -178,7 +179,7 @@ def audit(
         if report is not None:
             job.step("writing the report")
             data = job.report_data(result, title, seed, command, batches or {})
-            data.events = events_of(events) if events is not None else []
+            data.events = marks
             data.duration_s = result.duration_s = time.monotonic() - began_s
             write_report(report, data)
             result.report = str(report)

@@ -33,9 +33,7 @@ from oncelog.pipelines.running import (
     started,
     triggered,
 )
-
-FILE_FORMATS: Final = ("text", "json", "csv", "parquet", "orc", "xml", "avro", "binaryfile")
-"""Formats that are files: Spark tells for each row which one it is from."""
+from oncelog.pipelines.source_path import FILE_FORMATS
 
 WHOLE_FILE_BYTES: Final = 1 << 44
 """A size that no file has. A row is known by its number, so a file must not be cut among tasks."""

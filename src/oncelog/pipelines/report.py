@@ -85,9 +85,13 @@ class ReportData(msgspec.Struct):
 
 
 def events_of(path: Path) -> list[Event]:
-    """A file of JSON lines. PipelineRefused says which line is not one."""
+    """A file of JSON lines. PipelineRefused says which line is not one, or why there is no file."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise PipelineRefused(f"cannot read {path}: {error.strerror or error}") from error
     events = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
                 events.append(msgspec.json.decode(line, type=Event))

@@ -1,0 +1,22 @@
+"""Which formats are files, and whether a path that Spark is to read is there, as far as can be told without Spark.
+
+Needs neither Spark nor Java: a wrong path is told before they start, and not after the seconds that they take.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+FILE_FORMATS: Final = ("text", "json", "csv", "parquet", "orc", "xml", "avro", "binaryfile")
+"""Formats that are files: Spark tells for each row which one it is from."""
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_PATTERN: Final = re.compile(r"[*?\[\]{}\\]")
+
+
+def is_missing(source: str, format: str) -> bool:  # noqa: A002  (as Spark calls it)
+    """The path is one of this machine, and nothing is there. An address of another file system and a pattern, which
+    may match later, are for Spark to judge."""
+    if format.lower() not in FILE_FORMATS or _SCHEME.match(source) or _PATTERN.search(source):
+        return False
+    return not Path(source).exists()
