@@ -1,5 +1,7 @@
 """The single writer: groups, the gate, waiting, and what happens at the edges of a segment."""
 
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 from unittest import mock
 
 import msgspec
@@ -7,7 +9,7 @@ import pytest
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.command import Append, Command, CreateTopic, DeleteRecords, GetReceipt, GetStream, Trim
+from oncelog.core.command import Append, Command, CreateTopic, DeleteRecords, DropStages, GetReceipt, GetStream, Trim
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import (
     Confirmed,
@@ -22,6 +24,7 @@ from oncelog.core.outcome import (
 )
 from oncelog.core.producer import ProducerClaim, SequenceMode
 from oncelog.core.rows import TopicConfig
+from oncelog.engine.commit_loop import _size_of
 from oncelog.testing.sim_disk import lose_all
 from oncelog.testing.sim_engine import Pending, SimEngine, WatchedDisk
 
@@ -365,3 +368,47 @@ def test_ordinary_commands_wait_beside_a_group_in_the_reserve_while_a_spare_is_o
     engine.flush()
     assert isinstance(ordinary.outcome, Confirmed)
     assert ordinary.outcome.first == tail
+
+
+# --- what waits is weighed -----------------------------------------------------------------------------------------
+
+
+def full_of(kind: Any) -> Any:
+    """A value of this type with something in every place that can hold much."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind in (str, bytes):
+        return kind("x" * 300, *(() if kind is str else ("ascii",)))
+    if kind in (int, bool):
+        return kind(1)
+    if origin in (Union, UnionType):
+        return full_of(next(each for each in inner if each is not type(None)))
+    if origin is list:
+        kinds = get_args(inner[0]) if get_origin(inner[0]) in (Union, UnionType) else inner
+        return [full_of(each) for each in kinds] * 10
+    if origin is tuple:
+        return (full_of(inner[0]),) * 10 if inner[1:] == (...,) else tuple(map(full_of, inner))
+    if origin is dict:
+        return {full_of(inner[0]): full_of(inner[1])}
+    assert issubclass(kind, msgspec.Struct), kind
+    hints = get_type_hints(kind)
+    return kind(**{name: full_of(hints[name]) for name in kind.__struct_fields__})
+
+
+@pytest.mark.parametrize("kind", get_args(Command))
+def test_everything_that_a_waiting_command_carries_is_weighed(kind: type[Command]) -> None:
+    """Against its encoding, which holds every text and every item of a list, and is shorter than what is in memory."""
+    command = full_of(kind)
+    assert _size_of(command) >= len(msgspec.msgpack.encode(command)) > 0
+
+
+def test_commands_of_many_small_things_are_refused_when_too_much_waits() -> None:
+    engine = opened()
+    engine.commits.held = True
+    drop = DropStages(list(range(10_000)))
+    with mock.patch.object(limits, "WAITING_BYTES_MAX", 1_000_000):
+        pendings = [engine.submit(drop) for _ in range(10)]
+    assert any(isinstance(pending.outcome, Overloaded) for pending in pendings)
+    engine.commits.held = False
+    engine.flush()
+    assert all(pending.outcome is not None for pending in pendings)
+    assert engine.commits._waiting_bytes == 0

@@ -14,12 +14,15 @@ whatever the answer is (P12). No rule decides whether an answer "depends".
 
 from collections import deque
 from collections.abc import Callable
+from sys import getsizeof
 from typing import Final
+
+import msgspec
 
 from oncelog import limits
 from oncelog.core import needs
 from oncelog.core.apply import apply
-from oncelog.core.command import Append, AppendEach, AppendStage, Command, Commit, CreateTopic
+from oncelog.core.command import Append, Command
 from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry, IdsUsed
 from oncelog.core.message_id import id_hash
@@ -35,6 +38,8 @@ Reply = Callable[[Outcome], None]
 
 JOIN_BYTES_MAX: Final = 16 * limits.KIB
 """Batches up to this size are copied into one buffer per group; larger ones are written from where they are."""
+
+_INT_BYTES: Final = getsizeof(2**59)
 
 
 class Group:
@@ -84,7 +89,7 @@ class CommitLoop:
         self._clock = clock
         self._open: Group | None = None
         self._in_flight: Group | None = None
-        self._waiting: deque[tuple[Command, Reply]] = deque()
+        self._waiting: deque[tuple[Command, Reply, int]] = deque()
         self._waiting_bytes = 0
         self.held = False
         """The index is too far behind: commands wait, so that memory stays bounded."""
@@ -109,7 +114,7 @@ class CommitLoop:
             self._answer(reply, Overloaded(self._waiting_bytes, limits.WAITING_BYTES_MAX))
             return
         self._waiting_bytes += size
-        self._waiting.append((command, reply))
+        self._waiting.append((command, reply, size))
 
     def _take(self, command: Command, reply: Reply) -> bool:
         """Decide and append one command; False if it has to wait for the next group."""
@@ -310,25 +315,30 @@ class CommitLoop:
         """Take commands that waited, in their order, as far as they fit. Called when something has changed."""
         waiting = self._waiting
         while waiting:
-            command, reply = waiting[0]
+            command, reply, size = waiting[0]
             if not self._take(command, reply):
                 return
             waiting.popleft()
-            self._waiting_bytes -= _size_of(command)
+            self._waiting_bytes -= size
 
 
 def _size_of(command: Command) -> int:
-    """Roughly what a waiting command keeps in memory."""
-    match command:
-        case Append() | AppendStage() | CreateTopic():
-            size = len(command.batch)
-        case AppendEach():
-            size = sum(len(record.value or b"") + limits.ENTRY_OVERHEAD_BYTES for record in command.records)
-        case Commit():
-            size = sum(len(append.batch) + limits.ENTRY_OVERHEAD_BYTES for append in command.appends)
-        case _:
-            size = 0
-    return size + limits.ENTRY_OVERHEAD_BYTES
+    """Roughly what a waiting command keeps in memory, whatever kind it is."""
+    return limits.ENTRY_OVERHEAD_BYTES + _bytes_of(command)
+
+
+def _bytes_of(value: object) -> int:
+    """All that hangs on it. What several share counts for each."""
+    size = getsizeof(value)
+    if isinstance(value, msgspec.Struct):
+        size += sum(_bytes_of(getattr(value, name)) for name in value.__struct_fields__)
+    elif isinstance(value, list) and value and type(value[0]) is int:
+        size += len(value) * _INT_BYTES  # of stages or offsets, and there may be a great many
+    elif isinstance(value, list | tuple):
+        size += sum(map(_bytes_of, value))
+    elif isinstance(value, dict):
+        size += sum(map(_bytes_of, value)) + sum(map(_bytes_of, value.values()))
+    return size
 
 
 def _joined(head: bytes, buffers: list[bytes]) -> list[bytes]:
