@@ -115,7 +115,11 @@ def test_receipt_without_a_place_is_damaged() -> None:
             told: list[WrittenBy | object] = []
             with mock.patch.object(Reader, "place_of", side_effect=Corruption("no place is known")):
                 engine.reads.who_wrote(topic.stream_ids[0], 0, told.append)
-            assert told == [Damaged("no place is known", "", -1)]
+                told.append(engine.reads.undecodable(topic.stream_ids[0], 0, "no records"))
+            assert told == [
+                Damaged("no place is known", "", -1),
+                Damaged("the batch at offset 0 cannot be decoded: no records", "", -1),
+            ]
 
     asyncio.run(scenario())
     assert failed == []

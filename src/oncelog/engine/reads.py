@@ -85,30 +85,30 @@ class Reads:
     ) -> Asked[ReadResult] | None:
         """As `read`, told to `found`: at once if the place is likely to be in the page cache, else once a thread has
         read it, unless what is returned is cancelled before."""
-        told: ReadResult | Refusal
         try:
             plan = self._plan(topic, partition, offset, bytes_max, uncommitted=False)
-            if isinstance(plan, Refusal):
-                told = plan
-            elif not plan.parts or self._is_recent(plan.parts[0].group):
+            told: ReadResult | Refusal | None = plan if isinstance(plan, Refusal) else None
+            if isinstance(plan, ReadPlan) and (not plan.parts or self._is_recent(plan.parts[0].group)):
                 told = _result(plan, self.reader.fetch(plan), uncommitted=False)
-            else:
-                return self._ask(plan, found)
         except StorageError as error:
             told = damaged(error)
-        found(told)
-        return None
-
-    def _ask(self, plan: ReadPlan, found: Callable[[ReadResult | Refusal], None]) -> Asked[ReadResult] | None:
-        def work() -> ReadResult:
-            return _result(plan, self.reader.fetch(plan), uncommitted=False)
-
-        return self.thread.ask(work, found, batches=len(plan.parts))
+        # Outside of the `try`: what the reader does with it is not a fault of what was read.
+        if told is not None:
+            found(told)
+            return None
+        cold = plan
+        assert isinstance(cold, ReadPlan)
+        return self.thread.ask(
+            lambda: _result(cold, self.reader.fetch(cold), uncommitted=False), found, batches=len(cold.parts)
+        )
 
     def undecodable(self, stream_id: int, offset: int, why: str) -> Damaged:
         """How a batch that was found whole, and still cannot be decoded, is told: the one that begins at `offset`."""
         what = f"the batch at offset {offset} cannot be decoded: {why}"
-        place = self.reader.place_of(stream_id, offset)
+        try:
+            place = self.reader.place_of(stream_id, offset)
+        except StorageError:
+            place = None  # whatever keeps us from finding it: there is damage to be told already
         return Damaged(what, *(("", -1) if place is None else self._journal.where(place.group, place.at)))
 
     def _is_recent(self, group: int) -> bool:
