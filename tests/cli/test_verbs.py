@@ -2,11 +2,12 @@
 
 import http.server
 import signal
+import subprocess
 import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +17,7 @@ from oncelog.cli import exits
 from oncelog.cli.main import app
 from oncelog.client import Client
 from oncelog.client.options import DialectName
-from tests.cli.running import Server, begun, done, json_lines, run, serving
+from tests.cli.running import Server, begun, done, done_here, json_lines, run, run_here, serving
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,15 @@ def topic() -> str:
 
 def refused(*arguments: str, url: str, given: bytes = b"", code: int = exits.REFUSED) -> str:
     """The one line that says why."""
-    result = run(*arguments, url=url, given=given)
+    return line_of(run(*arguments, url=url, given=given), code)
+
+
+def refused_here(*arguments: str, url: str, given: bytes = b"") -> str:
+    """The same without a process of its own."""
+    return line_of(run_here(*arguments, url=url, given=given), exits.REFUSED)
+
+
+def line_of(result: subprocess.CompletedProcess[bytes], code: int) -> str:
     message = result.stderr.decode()
     assert result.returncode == code, message
     assert message.startswith("oncelog: ")
@@ -122,13 +131,13 @@ def test_line_that_is_too_long_is_refused_with_its_number(url: str, topic: str, 
 
 def test_missing_stream_and_partition_are_refused_with_a_hint(url: str, topic: str) -> None:
     assert f"there is no stream {topic!r} (--create" in refused("append", topic, "v", url=url)
-    assert "--create" in refused("append", topic, url=url, given=b"a\n")
-    assert "--create" in refused("append", topic, "--producer", "p", url=url, given=b"a\n")
+    assert "--create" in refused_here("append", topic, url=url, given=b"a\n")
+    assert "--create" in refused_here("append", topic, "--producer", "p", url=url, given=b"a\n")
     done("append", topic, "v", "--create", url=url)
     there = f"there is no partition 1 of {topic!r}: it has 1 partition, and they count from 0\n"
     for create in ([], ["--create"]):
-        assert there in refused("append", topic, "v", "--partition", "1", *create, url=url)
-        assert there in refused("append", topic, "--partition", "1", *create, url=url, given=b"a\n")
+        assert there in refused_here("append", topic, "v", "--partition", "1", *create, url=url)
+        assert there in refused_here("append", topic, "--partition", "1", *create, url=url, given=b"a\n")
 
 
 def test_partition_that_a_new_stream_would_not_have_makes_nothing(url: str, topic: str) -> None:
@@ -170,12 +179,12 @@ def test_arguments_that_contradict_each_other_are_a_usage_error(arguments: list[
 def test_read_begins_and_ends_where_it_is_told(url: str, topic: str) -> None:
     done("append", topic, "--create", url=url, given=b"0\n1\n2\n3\n")
     assert done("read", topic, "--from", "2", url=url) == "2\n3\n"
-    assert done("read", topic, "--from", "start", "--count", "3", url=url) == "0\n1\n2\n"
-    assert done("read", topic, "--from", "end", url=url) == ""
-    assert done("read", topic, "--from", "1", "-n", "1", url=url) == "1\n"
-    assert done("read", topic, "--from", "-1", "-n", "1", url=url) == "0\n"
-    assert done("read", topic, "--from", "now", url=url) == ""
-    assert run("read", topic, "--from", "sometime", url=url).returncode == exits.USAGE
+    assert done_here("read", topic, "--from", "start", "--count", "3", url=url) == "0\n1\n2\n"
+    assert done_here("read", topic, "--from", "end", url=url) == ""
+    assert done_here("read", topic, "--from", "1", "-n", "1", url=url) == "1\n"
+    assert done_here("read", topic, "--from", "-1", "-n", "1", url=url) == "0\n"
+    assert done_here("read", topic, "--from", "now", url=url) == ""
+    assert run_here("read", topic, "--from", "sometime", url=url).returncode == exits.USAGE
 
 
 def test_record_as_json_says_everything(url: str, topic: str) -> None:
@@ -264,10 +273,10 @@ def test_empty_listings_say_so_and_are_empty_as_json(url: str, topic: str) -> No
 def test_empty_listing_says_what_was_asked_for(url: str, topic: str) -> None:
     done("append", topic, "--create", "--producer", "imp", url=url, given=b"a\n")
     for verb, what in ((["producers", topic], f"{topic} has no producers"), (["streams"], "there are no streams")):
-        said = run(*verb, "--prefix", "http:", url=url).stderr.decode()
+        said = run_here(*verb, "--prefix", "http:", url=url).stderr.decode()
         assert said == f"{what} that begin with 'http:'\n"
-        assert run(*verb, "--after", "zzz", url=url).stderr.decode() == f"{what} behind 'zzz'\n"
-    said = run("streams", "--prefix", "a", "--after", "zzz", url=url).stderr.decode()
+        assert run_here(*verb, "--after", "zzz", url=url).stderr.decode() == f"{what} behind 'zzz'\n"
+    said = run_here("streams", "--prefix", "a", "--after", "zzz", url=url).stderr.decode()
     assert said == "there are no streams that begin with 'a' behind 'zzz'\n"
     assert run("cursors", "--prefix", "zzz", url=url).stderr == b"there are no cursors that begin with 'zzz'\n"
 
@@ -303,20 +312,24 @@ def test_producers_are_found_by_their_own_names_in_every_scope(url: str, topic: 
                 with client.producer(topic, "text/plain", producer_id=f"{name}-{dialect}", dialect=dialect) as producer:
                     producer.append("v")
 
+    def rows(*arguments: str) -> list[Any]:
+        return json_lines(done_here("producers", topic, "--json", *arguments, url=url))
+
     def listed(*arguments: str) -> list[str]:
-        return [row["name"] for row in json_lines(done("producers", topic, "--json", *arguments, url=url))]
+        return [row["name"] for row in rows(*arguments)]
 
     ours = ["imp", "imp-2-durable-streams", "imp-durable-streams", "imp-2-x", "imp-x"]
     assert listed("--prefix", "imp") == ours
+    assert json_lines(done("producers", topic, "--json", "--prefix", "imp", url=url)) == rows("--prefix", "imp")
     assert listed("--prefix", "nobody") == []
     for limit in range(1, len(ours)):
-        page = run("producers", topic, "--json", "--prefix", "imp", "--limit", str(limit), url=url)
+        page = run_here("producers", topic, "--json", "--prefix", "imp", "--limit", str(limit), url=url)
         assert [row["name"] for row in json_lines(page.stdout.decode())] == ours[:limit]
         after = page.stderr.decode().split("'")[1]
         assert listed("--prefix", "imp", "--after", after) == ours[limit:]
     for prefix in ("imp-d", "imp-x", "imp"):  # just as many as there are
         count = str(sum(name.startswith(prefix) for name in ours))
-        assert run("producers", topic, "--json", "--prefix", prefix, "--limit", count, url=url).stderr == b""
+        assert run_here("producers", topic, "--json", "--prefix", prefix, "--limit", count, url=url).stderr == b""
 
 
 def test_json_that_nests_too_deeply_is_refused_in_one_line(url: str, topic: str) -> None:
