@@ -134,6 +134,16 @@ def test_malformed_ranges_are_refused(log: CoreHarness, ranges: list[int]) -> No
     assert log.last_entry is None
 
 
+def test_ranges_with_nothing_but_holes_between_them_are_one(log: CoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a consumer that is behind by one record could be refused for gaps that nobody can close."""
+    monkeypatch.setattr(limits, "CURSOR_CONFIRMED_RANGES_MAX", 2)
+    log.run(DeleteRecords("t", 0, [2, 3, 4, 5, 6, 7, 8, 9]))
+    assert confirm(log, 1, 2, 3, 4, 5, 6, 7, 8) == (0, [1, 8])
+    assert confirm(log, 9, 10) == (0, [1, 10])
+    log.run(DeleteRecords("t", 0, [0, 1]))
+    assert look(log) == (10, [])
+
+
 def test_confirm_beyond_the_tail_is_refused(log: CoreHarness) -> None:
     assert log.run(ConfirmCursor("c", "t", 0, [9, 11])) == OffsetAhead(2, 11, 10)
 

@@ -360,6 +360,19 @@ def test_stream_with_little_patience_shortens_the_timeout(log: CoreHarness) -> N
     assert log.run(ExpireTxn("x")) == TxnDone(PID, 1)
 
 
+def test_patience_of_a_stream_is_not_that_of_the_next_txn(log: CoreHarness) -> None:
+    log.run(CreateTopic("quick", 1, TopicConfig(txn_timeout_ms_max=2000)))
+    add(log, "a", "quick")
+    log.run(EndTxn("x", PID, 0, commit=True))
+    add(log, "a")
+    log.pass_ms(2000)
+    log.run(ExpireTxn("x"))
+    assert log.last_entry is None
+    add(log, "quick")
+    log.run(ExpireTxn("x"))
+    assert log.last_entry is not None, "it has held back what others write for that long already"
+
+
 def test_idle_txn_id_is_forgotten_after_its_expiry_and_an_open_one_is_not(log: CoreHarness) -> None:
     log.pass_ms(limits.TXN_ID_EXPIRY_MS - 1)
     log.run(ExpireTxn("x"))

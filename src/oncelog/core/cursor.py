@@ -62,7 +62,9 @@ def decide_moves(state: State, command: MoveCursors, now_ns: int) -> Decision:
 
 
 def confirmed_after(state: State, stream: Stream, cursor: Cursor | None, ranges: list[int]) -> tuple[int, list[int]]:
-    """(frontier, ranges confirmed above it) once `ranges` are confirmed. Raises ChunkMissing for an unloaded chunk."""
+    """(frontier, ranges confirmed above it) once `ranges` are confirmed. A hole confirms itself, so ranges with nothing
+    but holes between them are one: there is no gap that a consumer could close. Raises ChunkMissing for an unloaded
+    chunk."""
     frontier = max(cursor.frontier if cursor is not None else 0, stream.floor)
     pending = sorted(
         [(ranges[at], ranges[at + 1]) for at in range(0, len(ranges), 2)]
@@ -74,7 +76,7 @@ def confirmed_after(state: State, stream: Stream, cursor: Cursor | None, ranges:
         if first <= frontier:
             if next_ > frontier:
                 frontier = holes.step_over(state, stream, next_)
-        elif above and first <= above[-1]:
+        elif above and first <= holes.step_over(state, stream, above[-1]):
             above[-1] = max(above[-1], next_)
         else:
             above += (first, next_)

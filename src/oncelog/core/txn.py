@@ -117,6 +117,14 @@ class Txn(msgspec.Struct, gc=False, array_like=True):
     abort_unseen: bool = False
     """Timed out without a fence, and the client does not know. It must not be let into a new txn before it does, or
     it would commit the second half of what it believes to be one txn (P4)."""
+    patience_ms: int = TXN_TIMEOUT_MS_MAX
+    """How long the streams of the open txn let it hold back what is behind it. Not part of `timeout_ms`, which is the
+    client's and counts for its later txns on other streams too."""
+
+    @property
+    def due_ns(self) -> int:
+        """When it times out, if it is open."""
+        return self.started_ns + min(self.timeout_ms, self.patience_ms) * NS_PER_MS
 
 
 class TxnVerdict(msgspec.Struct, gc=False):
@@ -422,6 +430,8 @@ def next_txn(
             row.streams.setdefault(stream, [])
         row.groups.extend(group for group in dict.fromkeys(groups) if group not in row.groups)
         row.pending.extend(pending)
+        if action is not Action.START:
+            row.patience_ms = txn.patience_ms
     row.abort_unseen = txn is not None and action is Action.TIME_OUT and row.epoch == txn.epoch
     return row
 
@@ -448,7 +458,7 @@ def merge_range(ranges: list[int], first: int, next_: int) -> list[int]:
 def is_timed_out(txn: Txn, now_ns: int) -> bool:
     """Whether an open txn has had its time. A row in Prepare* is due at once: its end is decided."""
     if txn.state is TxnState.ONGOING:
-        return now_ns - txn.started_ns >= txn.timeout_ms * NS_PER_MS
+        return now_ns >= txn.due_ns
     return txn.state is TxnState.PREPARE_COMMIT or txn.state is TxnState.PREPARE_ABORT
 
 

@@ -108,7 +108,7 @@ def decide_add(state: State, command: AddToTxn, now_ns: int) -> Decision:
         # The stream with the shortest patience decides how long the txn may hold back its stable offset.
         added = state.streams[stream_id]
         assert added is not None
-        row.timeout_ms = min(row.timeout_ms, added.config.txn_timeout_ms_max)
+        row.patience_ms = min(row.patience_ms, added.config.txn_timeout_ms_max)
     if (refusal := _row_refused(row)) is not None:
         return None, refusal
     return Compound(now_ns, [TxnSet(command.txn_id, row)]), TxnDone(row.producer_id, row.epoch)

@@ -23,7 +23,7 @@ K = TypeVar("K", str, int)
 def txn_due_ns(txn: Txn) -> int:
     """When the txn times out if it is open, else when its id is forgotten."""
     if txn.state is TxnState.ONGOING:
-        return txn.started_ns + txn.timeout_ms * NS_PER_MS
+        return txn.due_ns
     return txn.updated_ns + limits.TXN_ID_EXPIRY_MS * NS_PER_MS
 
 

@@ -1,5 +1,7 @@
 """The dumb model, cursors: a frontier and a set of every offset confirmed above it."""
 
+from itertools import pairwise
+
 from oncelog.core import command as c
 from oncelog.core import outcome as o
 from oncelog.core.rows import Cursor
@@ -53,13 +55,20 @@ class CursorModel(MemoryModel):
         return o.CursorDone(shown(row))
 
     def settled(self, stream: Thing, frontier: int, confirmed: set[int]) -> tuple[int, set[int]]:
-        """Offset by offset: go on while the next one is confirmed or a hole."""
+        """Offset by offset: go on while the next one is confirmed or a hole. Holes between two confirmed offsets, and
+        nothing else there, are confirmed with them."""
         frontier = max(frontier, stream["floor"])
         while frontier < len(stream["records"]):
             if frontier not in confirmed and stream["records"][frontier]["status"] not in HOLES:
                 break
             frontier += 1
-        return frontier, {offset for offset in confirmed if offset >= frontier}
+        above = sorted(offset for offset in confirmed if offset >= frontier)
+        settled = set(above)
+        for before, after in pairwise(above):
+            between = range(before + 1, after)
+            if all(stream["records"][offset]["status"] in HOLES for offset in between):
+                settled |= set(between)
+        return frontier, settled
 
     def get_cursor(self, command: c.GetCursor) -> o.Outcome:
         """Where a consumer stands."""
