@@ -252,3 +252,24 @@ def test_difference_of_every_kind_is_named(log: LogWriter) -> None:
     stream = newer.get(Table.STREAM, 2)
     assert isinstance(stream, Stream)
     assert "other than the journal says: table STREAM, key 2" in found
+
+
+def test_merging_gives_way_when_the_index_is_pressed_but_for_a_step_per_commit(log: LogWriter) -> None:
+    class Merging(MemoryIndex):
+        steps = 0
+
+        def maintain(self) -> bool:
+            self.steps += 1
+            return self.steps % 10 != 0
+
+    index = Merging()
+    groups = groups_of(log)
+    pressed = [True]
+    builder = Builder(reader_of(log), index, index, is_pressed=lambda group: pressed[0] and group >= 0)
+    for number, group in enumerate(groups[:3]):
+        builder.advance(group)
+        assert index.steps == number + 1
+    assert builder.maintain(), "something is left"
+    pressed[0] = False
+    assert not builder.maintain()
+    assert index.steps == 10

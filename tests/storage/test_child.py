@@ -5,6 +5,7 @@ import os
 import random
 import select
 import signal
+from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 
@@ -208,3 +209,38 @@ def test_nonsense_on_stdin_ends_the_child(directory: Path, monkeypatch: pytest.M
         child.serve(directory)
     os.close(pipes.stdin)
     assert pipes.close() == []
+
+
+def test_child_merges_while_nothing_is_asked_and_ends_in_the_middle_of_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = written(directory)
+    pipes = Pipes(monkeypatch)
+    steps: list[int] = []
+
+    def maintain(_writer: LmdbWriter) -> bool:
+        steps.append(len(steps))
+        if len(steps) == 1:
+            os.write(pipes.stdin, b"advance %d\n" % (10 * log.journal.durable_group))  # far ahead: merging waits
+        if len(steps) == 5:
+            os.close(pipes.stdin)
+        return True
+
+    group = log.journal.durable_group
+    reports: list[int] = []
+    real = Builder.advance
+
+    def advance(builder: Builder, until: int, progress: Callable[[Done], None] | None = None) -> None:
+        reports.append(until)
+        real(builder, min(until, group), progress)
+
+    monkeypatch.setattr(child, "MERGE_LAG_BYTES_MAX", 0)
+    monkeypatch.setattr(LmdbWriter, "maintain", maintain)
+    monkeypatch.setattr(Builder, "advance", advance)
+    os.write(pipes.stdin, b"advance %d\n" % group)
+    child.serve(directory)
+    monkeypatch.undo()
+    assert reports == [group, 10 * group], "the one that came while it merged, before it went on"
+    assert steps == [0, 1, 2, 3, 4], "a merge is ended by the end of stdin, not the other way round"
+    assert pipes.close()
+    assert_equals_journal(directory, group)

@@ -4,6 +4,7 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import lmdb
 import pytest
@@ -12,7 +13,9 @@ from oncelog.core.message_id import pack
 from oncelog.core.row_codec import encode_row
 from oncelog.core.rows import Cursor, Key, Stream, Table, Topic, TopicConfig
 from oncelog.errors import Corruption, DirectoryInUse, DiskFull, StorageError
-from oncelog.storage.index import lmdb_writer
+from oncelog.storage.index import id_merge, lmdb_writer
+from oncelog.storage.index.id_merge import plan_merge
+from oncelog.storage.index.id_run_file import NAME
 from oncelog.storage.index.interface import WHOLE_EXTENT, Changes, Index, IndexWriter, Position, index_key
 from oncelog.storage.index.lmdb_index import MAP_BYTES, PLACES_PER_VALUE, LmdbIndex
 from oncelog.storage.index.lmdb_writer import LmdbWriter
@@ -190,6 +193,75 @@ def test_ids_are_found_newest_first_through_merges(both: Both) -> None:
         while both.writer.maintain():
             both.index.refresh()
         assert both.index.find_ids([*model, b"unknown unknown!"]) == model
+
+
+def in_the_middle_of_a_merge(directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Both, dict[bytes, bytes]]:
+    """Runs of some thousand ids, and a merge of them that has made its first step of many."""
+    monkeypatch.setattr(id_merge, "SLICE_ROWS", 1_000)
+    writer = LmdbWriter(directory, durable=False)
+    both = Both(writer, writer.index())
+    model: dict[bytes, bytes] = {}
+    while plan_merge(writer._meta.runs) is None:
+        added = {id_of(500 * len(model) + n): id_value(n) for n in range(1_000)}
+        both.commit(ids=added)
+        model |= added
+    assert writer.maintain()
+    assert writer._merge is not None
+    return both, model
+
+
+def test_commits_between_the_steps_of_a_merge_are_newer_than_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, model = in_the_middle_of_a_merge(tmp_path, monkeypatch)
+    writer = both.writer
+    assert isinstance(writer, LmdbWriter)
+    known = list(model)
+    steps = 0
+    while writer._merge is not None:
+        changed = {known[7 * steps + n]: id_value(10**6 + steps) for n in range(3)} | {
+            id_of(-1 - steps): id_value(steps)
+        }
+        both.commit(ids=changed)
+        model |= changed
+        assert both.index.find_ids([*model, b"unknown unknown!"]) == model
+        writer.maintain()
+        both.index.refresh()
+        steps += 1
+    assert steps > 3
+    assert both.index.find_ids([*model, b"unknown unknown!"]) == model
+    while writer.maintain():
+        both.index.refresh()
+    assert both.index.find_ids([*model, b"unknown unknown!"]) == model
+    named = {info.number for info in writer._meta.runs}
+    assert {int(match[1]) for name in os.listdir(tmp_path) if (match := NAME.fullmatch(name))} == named
+    writer.close()
+
+
+def test_failed_commit_leaves_the_merge_under_way_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, model = in_the_middle_of_a_merge(tmp_path, monkeypatch)
+    with monkeypatch.context() as broken:
+        broken.setattr(lmdb_writer, "_put_rows", mock.Mock(side_effect=DiskFull("no room")))
+        with pytest.raises(DiskFull):
+            both.commit(ids={id_of(-1): id_value(1)})
+    while both.writer.maintain():
+        both.index.refresh()
+    assert both.index.find_ids([*model, id_of(-1)]) == model
+    both.writer.close()
+
+
+def test_writer_that_ends_in_the_middle_of_a_merge_leaves_the_runs_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, model = in_the_middle_of_a_merge(tmp_path, monkeypatch)
+    both.writer.close()
+    writer = LmdbWriter(tmp_path, durable=False)
+    index = writer.index()
+    index.refresh()
+    assert index.find_ids(list(model)) == model
+    named = {info.number for info in writer._meta.runs}
+    assert {int(match[1]) for name in os.listdir(tmp_path) if (match := NAME.fullmatch(name))} == named
+    writer.close()
 
 
 # --- on disk ---------------------------------------------------------------------------------------------------------

@@ -68,9 +68,19 @@ class PendingPlaces(Places):
 
 
 class Builder:
-    """One builder per index. `reader` may be any part of a journal that begins at or before the index's position."""
+    """One builder per index. `reader` may be any part of a journal that begins at or before the index's position.
+    `is_pressed` is told the group that the index has come to, and says whether it is too far behind."""
 
-    def __init__(self, reader: Reader, index: Index, writer: IndexWriter, *, check: Check | None = None) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        index: Index,
+        writer: IndexWriter,
+        *,
+        check: Check | None = None,
+        is_pressed: Callable[[int], bool] = lambda _group: False,
+    ) -> None:
+        self._is_pressed = is_pressed
         self._reader = reader
         self._index = index
         self._writer = writer
@@ -151,8 +161,15 @@ class Builder:
         self._places = PendingPlaces()
         self._entries = self._bytes = 0
         self._forget()
+        self.maintain()
+
+    def maintain(self) -> bool:
+        """Work that changes nothing a reader can see, until it is done or the index is pressed for time: then the rest
+        is left for after the next commit, a step at least each time. True if something is left."""
         while self._writer.maintain():
-            pass
+            if self._is_pressed(self.position.group):
+                return True
+        return False
 
     def _forget(self) -> None:
         """What was committed need not be remembered, but rows used now will be used again."""

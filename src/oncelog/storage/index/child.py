@@ -7,7 +7,7 @@ Lines on stdin:   advance <group>                                   index up to 
 Lines on stdout:  done <group> <entry number> <journal bytes>       after every commit
                   full <reason>                                     no room; it tries again every second
 
-It ends with code 0 when stdin ends, also in the middle of its work: what is not committed is built again. Otherwise it
+It ends with code 0 when stdin ends, also in the middle of a merge: what is not committed is built again. Otherwise it
 says why on stderr and ends with another code.
 """
 
@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from oncelog.errors import Corruption, DiskFull, OncelogError
+from oncelog.limits import MERGE_LAG_BYTES_MAX
 from oncelog.storage.disk import PosixDisk
 from oncelog.storage.index.builder import Builder
 from oncelog.storage.index.interface import Died, Done, Full, Reply
 from oncelog.storage.index.lmdb_writer import LmdbWriter, take_lock
-from oncelog.storage.journal import JournalReader
+from oncelog.storage.journal import Journal, JournalReader
 
 NICE: Final = 10
 """Confirming writes comes first; the index may be seconds behind."""
@@ -79,9 +80,17 @@ class _Requests:
         self._pending = b""
         self.group = -1
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Take what is there, waiting for the first byte at most `timeout_s`. Raises `_Ended` at the end of stdin."""
+    def is_pressed(self, group: int) -> bool:
+        """Whether so much was asked for behind `group` that merging had better wait."""
+        self.wait(0)
+        return Journal.bytes_between(group, self.group) > MERGE_LAG_BYTES_MAX
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Take what is there, waiting for the first byte at most `timeout_s`; False if nothing came. Raises `_Ended` at
+        the end of stdin."""
+        came = False
         while select.select([_STDIN], [], [], timeout_s)[0]:
+            came = True
             data = os.read(_STDIN, _READ_BYTES)
             if not data:
                 raise _Ended
@@ -92,6 +101,7 @@ class _Requests:
                     raise ValueError(f"not a request: {line!r}")
                 self.group = max(self.group, int(number))
             timeout_s = 0
+        return came
 
 
 def _say(line: str) -> None:
@@ -113,21 +123,25 @@ def serve(directory: Path) -> None:
     disk = PosixDisk(journal_directory(directory), read_only=True)
     writer = LmdbWriter(index_directory(directory), wait=True)
     try:
-        builder = Builder(_FreshReader(disk), writer.index(), writer)
+        builder = Builder(_FreshReader(disk), writer.index(), writer, is_pressed=requests.is_pressed)
         answered = -1
-        full = False
+        full = merging = False
         while True:
-            requests.wait(RETRY_S if full else None)
-            if not full and requests.group <= answered:
-                # Asked again for what is there already: whoever asks waits for an answer.
-                builder.advance(answered, _report)
-                continue
-            full = False
+            is_behind = requests.group > answered
+            came = requests.wait(RETRY_S if full else 0 if is_behind or merging else None)
             try:
-                builder.advance(requests.group, _report)
-                answered = max(answered, requests.group)
+                if full or requests.group > answered:
+                    full, merging = False, True
+                    until = requests.group  # more may be asked for while it works
+                    builder.advance(until, _report)
+                    answered = until
+                elif came:
+                    # Asked again for what is there already: whoever asks waits for an answer.
+                    builder.advance(answered, _report)
+                else:
+                    merging = builder.maintain()
             except DiskFull as error:
-                full = True
+                full, merging = True, False
                 builder.reset()
                 _say(f"full {error}")
     except _Ended:

@@ -15,7 +15,7 @@ Crash stories of the writer:
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -215,7 +215,27 @@ def merge(
     keep: Callable[[Rows], npt.NDArray[np.bool_]] | None = None,
     live: Iterable[RunInfo] = (),
 ) -> RunInfo:
+    """As `merging`, in one go."""
+    steps = merging(directory, runs, number, keep, live)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            info: RunInfo = done.value
+            return info
+
+
+def merging(
+    directory: Path,
+    runs: Sequence[RunInfo],
+    number: int,
+    keep: Callable[[Rows], npt.NDArray[np.bool_]] | None = None,
+    live: Iterable[RunInfo] = (),
+) -> Generator[None, None, RunInfo]:
     """Merge neighbouring runs, oldest first, into one that takes their place among the ages. The inputs stay.
+
+    Yields after every slice: the largest merges take most of a minute, in which newer runs may be written and named.
+    Closed before its end it leaves nothing behind.
 
     `keep` sees the rows that won (dtype `ROW`) and tells which stay. A dropped row uncovers an older one of the same
     hash in a run outside this merge, so `keep` must drop that one too. `live` are all live runs, for the span filter.
@@ -229,6 +249,7 @@ def merge(
         try:
             for rows in merged(sources):
                 writer.add(rows if keep is None else rows[keep(rows)])
+                yield
             return writer.finish()
         except BaseException:
             writer.abandon()
@@ -263,9 +284,10 @@ def plan_merge(infos: Iterable[RunInfo]) -> list[int] | None:
     return None if chosen is None else [info.number for info in runs[chosen[1] : chosen[2]]]
 
 
-def remove_unnamed(directory: Path, named: Iterable[RunInfo]) -> list[str]:
-    """Remove the files of every run that is not named; returns their names. Before: nothing is being written here."""
-    numbers = {info.number for info in named}
+def remove_unnamed(directory: Path, named: Iterable[RunInfo], unfinished: int | None = None) -> list[str]:
+    """Remove the files of every run that is not named; returns their names. Before: nothing is being written here, but
+    for the run `unfinished`."""
+    numbers = {unfinished, *(info.number for info in named)}
     removed = []
     with disk_faults(directory):
         for name in sorted(os.listdir(directory)):

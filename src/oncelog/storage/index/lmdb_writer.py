@@ -6,20 +6,20 @@ The order of a commit is its safety argument:
  2. One LMDB transaction: rows, places, and the meta value with the position and all runs. Synced.
 
 A crash before 2 ends leaves the old index and a file that the next start removes. A merge of runs is the same with
-other runs and the same position.
+other runs and the same position; commits may come between its steps, since what they bring is newer than all of it.
 """
 
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import lmdb
 
 from oncelog.errors import DirectoryInUse, StorageError
-from oncelog.storage.index.id_merge import merge, plan_merge, remove_unnamed, write_run
+from oncelog.storage.index.id_merge import merging, plan_merge, remove_unnamed, write_run
 from oncelog.storage.index.id_run_file import RunInfo
 from oncelog.storage.index.interface import WHOLE_EXTENT, Changes
 from oncelog.storage.index.lmdb_index import (
@@ -58,12 +58,21 @@ def take_lock(directory: Path, *, wait: bool) -> int:
     return lock
 
 
+class _Merge(NamedTuple):
+    """A merge under way."""
+
+    number: int
+    chosen: list[int]
+    steps: Generator[None, None, RunInfo]
+
+
 class LmdbWriter:
     """Implements `IndexWriter`. Reading in the same process goes through `index()`: LMDB may be opened only once."""
 
     def __init__(self, directory: Path, *, wait: bool = False, durable: bool = True) -> None:
         """`wait` for a writer that is about to end. An index that ends with its process need not be `durable`."""
         self._directory = directory
+        self._merge: _Merge | None = None
         self._lock = take_lock(directory, wait=wait)
         try:
             self._environment = open_environment(directory, write=True, durable=durable)
@@ -86,6 +95,8 @@ class LmdbWriter:
         return LmdbIndex(self._directory, environment=self._environment)
 
     def close(self) -> None:
+        if self._merge is not None:
+            self._merge.steps.close()
         self._environment.close()
         os.close(self._lock)
 
@@ -109,16 +120,21 @@ class LmdbWriter:
         self._meta = meta
 
     def maintain(self) -> bool:
-        """Merge runs of ids, if the plan says so."""
-        chosen = plan_merge(self._meta.runs)
-        if chosen is None:
+        """A slice of a merge of runs of ids, if one is under way or the plan asks for one."""
+        merge = self._merge = self._merge or self._planned()
+        if merge is None:
             return False
-        live = self._meta.runs
-        by_number = {info.number: info for info in live}
-        merged = merge(self._directory, [by_number[number] for number in chosen], self._take_run_number(), live=live)
-        runs: list[RunInfo] = [info for info in live if info.number not in chosen]
-        runs.append(merged)
-        meta = Meta(position=self._meta.position, runs=runs, next_run=self._next_run)
+        try:
+            next(merge.steps)
+            return True
+        except StopIteration as done:
+            merged: RunInfo = done.value
+        except BaseException:
+            self._merge = None
+            raise
+        self._merge = None
+        runs = [info for info in self._meta.runs if info.number not in merge.chosen]
+        meta = Meta(position=self._meta.position, runs=[*runs, merged], next_run=self._next_run)
         try:
             with self._transaction(write=True) as transaction:
                 transaction.put(META_KEY, encode_meta(meta))
@@ -127,6 +143,16 @@ class LmdbWriter:
             # The merged ones if it went well, the new one if not.
             self._remove_leftovers()
         return True
+
+    def _planned(self) -> _Merge | None:
+        live = self._meta.runs
+        chosen = plan_merge(live)
+        if chosen is None:
+            return None
+        by_number = {info.number: info for info in live}
+        number = self._take_run_number()
+        runs = [by_number[chosen_number] for chosen_number in chosen]
+        return _Merge(number, chosen, merging(self._directory, runs, number, live=live))
 
     def _take_run_number(self) -> int:
         """Also after a failure the next attempt gets another one: a file is never written over."""
@@ -137,7 +163,8 @@ class LmdbWriter:
     def _remove_leftovers(self) -> None:
         # What cannot be removed now is removed at the next start.
         with contextlib.suppress(StorageError):
-            remove_unnamed(self._directory, self._meta.runs)
+            unfinished = None if self._merge is None else self._merge.number
+            remove_unnamed(self._directory, self._meta.runs, unfinished)
 
     @contextlib.contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Any]:
