@@ -142,6 +142,10 @@ def test_cut_is_one_instant_of_all_that_is_asked_for(topic: str) -> None:
             ("a", 0, 2, 2, False),
             ("b", 0, 2, 2, False),
         ]
+        made = server.ask("GET", "/v1/topics/a").json["created_ms"]
+        assert [row["created_ms"] for row in cut["streams"] if row["topic"] == "a"] == [made]
+        listed = server.ask("GET", "/v1/streams?prefix=a").json["streams"]
+        assert [row["created_ms"] for row in listed] == [made]
         every = server.ask("GET", "/v1/cut").json
         assert sorted(row["topic"] for row in every["streams"]) == ["a", "b", "c"]
         some = server.ask("GET", "/v1/cut?topic=a&topic=nobody").json

@@ -250,7 +250,9 @@ def test_source_ends_are_stored_with_the_batch(spark: Any, server: Server, tmp_p
     with Client(server.url) as client:
         held = client.application(application)
     assert held is not None
-    assert json.loads(held.source_end) == {"sources": {"0": {source: {"0": 50, "1": 50}}}}
+    with Client(server.url) as client:
+        created_ms = client.topic(source).created_ms
+    assert json.loads(held.source_end) == {"sources": {"0": {source: {"0": 50, "1": 50, "created": created_ms}}}}
     assert read(spark, server.url, source, startingOffsets=f"group:{application}").count() == 0
 
 

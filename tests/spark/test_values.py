@@ -133,9 +133,9 @@ def cut(*streams: tuple[str, int, int, int]) -> Cut:
 
 def test_standing_holds_what_is_wanted_and_misses_nothing() -> None:
     now = cut(("a", 0, 0, 5), ("a", 1, 2, 7), ("ab", 0, 0, 1))
-    assert planning.standing_of(now, Subscription(pattern="a")) == {"a": {0: (0, 5), 1: (2, 7)}}
+    assert planning.standing_of(now, Subscription(pattern="a")) == {"a": {0: (0, 5, 0), 1: (2, 7, 0)}}
     assert set(planning.standing_of(now, Subscription(pattern="a.*"))) == {"a", "ab"}
-    assert planning.standing_of(now, Subscription(("a",), {"a": (1,)})) == {"a": {1: (2, 7)}}
+    assert planning.standing_of(now, Subscription(("a",), {"a": (1,)})) == {"a": {1: (2, 7, 0)}}
     with pytest.raises(OffsetLost, match="no partition 2"):
         planning.standing_of(now, Subscription(("a",), {"a": (2,)}))
     with pytest.raises(OffsetLost, match="does not exist"):

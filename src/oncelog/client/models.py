@@ -36,6 +36,8 @@ class StreamInfo(Struct, frozen=True):
     closed: bool
     content_type: str = ""
     time_ms: int = 0
+    created_ms: int = 0
+    """When the topic was made: offsets of an earlier topic of this name say nothing about it. 0: not told."""
 
 
 class StreamPage(Struct, frozen=True):

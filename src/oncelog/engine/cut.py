@@ -19,6 +19,8 @@ class CutStream(NamedTuple):
     topic: str
     partition: int
     stream: StreamView
+    created_ns: int
+    """When the topic was made: one that is deleted and made again has another time, and other records."""
 
 
 class Cut(NamedTuple):
@@ -39,7 +41,7 @@ def take_cut(view: ReadView, index: Index, topics: list[str] | None, time_ns: in
         for partition, stream_id in enumerate(topic.stream_ids):
             stream = view.stream(stream_id)
             if stream is not None:
-                streams.append(CutStream(topic.name, partition, stream))
+                streams.append(CutStream(topic.name, partition, stream, topic.created_ns))
     return Cut(view.entry_number, time_ns, streams)
 
 

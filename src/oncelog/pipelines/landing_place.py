@@ -15,6 +15,7 @@ from oncelog.pipelines.lake import Ends, Held, LakeTable, LostRace
 from oncelog.pipelines.running import PipelineRefused
 from oncelog.spark.checkpoint import CheckpointUnreadable, sources_at
 from oncelog.spark.options import Offsets, offsets_of, parse_offsets
+from oncelog.spark.planning import made_anew
 
 START_ATTEMPTS_MAX: Final = 20
 """Commits of a start that others may be quicker than. Each time one of them has done its own, so few are needed."""
@@ -38,8 +39,7 @@ def standing_of(url: str, topic: str) -> Standing:
         streams = client.cut(topic).streams
         if not streams:
             raise PipelineRefused(f"there is no topic {topic!r} at {url}")
-        created_ms = client.topic(topic).created_ms
-    return Standing(created_ms, {stream.partition: (stream.floor, stream.stable) for stream in streams})
+    return Standing(streams[0].created_ms, {stream.partition: (stream.floor, stream.stable) for stream in streams})
 
 
 def begun(lake: LakeTable, topic: str, standing: Standing, starting: str, note: Mapping[str, str]) -> Ends:
@@ -61,7 +61,7 @@ def begun(lake: LakeTable, topic: str, standing: Standing, starting: str, note: 
 
 def check_same_topic(held: Held, created_ms: int, topic: str) -> None:
     """PipelineRefused if the table holds another topic of this name."""
-    if held.created_ms is not None and held.created_ms != created_ms:
+    if held.created_ms is not None and made_anew(held.created_ms, created_ms):
         raise PipelineRefused(
             f"the topic {topic!r} was made anew, or this is another log: the table holds the one that was made at "
             f"{held.created_ms} (ms since 1970), and this one was made at {created_ms}. Land it into another table"

@@ -15,6 +15,8 @@ import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from oncelog.spark.options import CREATED
+
 POLL_S: Final = 0.25
 """How often a running query is asked for news. A batch takes longer than this, and a person sees no less delay."""
 
@@ -205,6 +207,8 @@ def _lag(report: dict[str, Any]) -> int:
             return -1
         for topic, partitions in latest.items():
             for partition, offset in partitions.items():
+                if partition == CREATED:
+                    continue
                 lag += max(0, offset - end.get(topic, {}).get(partition, 0))
     return lag
 

@@ -81,6 +81,7 @@ class Asks:
                 "stable": found.stream.stable,
                 "tail": found.stream.tail,
                 "closed": found.stream.closed,
+                "created_ms": found.created_ns // 1_000_000,
             }
             for found in cut.streams
         ]
@@ -129,6 +130,7 @@ class Asks:
                             "stable": stream.stable,
                             "tail": stream.tail,
                             "closed": stream.closed,
+                            "created_ms": topic.created_ns // 1_000_000,
                             "time_ms": stream.time_ns // 1_000_000,
                         }
                     )

@@ -221,6 +221,7 @@ class Reads:
             stream.tail,
             stream.closed,
             stream.hole_count,
+            topic.created_ns // 1_000_000,
         )
 
     @staticmethod

@@ -16,6 +16,7 @@ from oncelog.core import batch as codec
 from oncelog.core.batch_arrow import ArrowBuffers, ArrowColumns, BinaryColumn
 from oncelog.errors import BatchInvalid
 from oncelog.limits import MIB
+from oncelog.spark import planning
 from oncelog.spark.link import Link, RawAnswer
 from oncelog.spark.options import HEADERS
 from oncelog.spark.planning import OffsetLost, Range
@@ -166,6 +167,8 @@ def record_batches(
                     break
                 asked = ask(offset)
                 continue
+            if planning.made_anew(range_.created_ms, answer.created_ms):
+                raise OffsetLost(f"the topic {range_.topic!r} was deleted and created again while it was read")
             done = answer.next_offset >= range_.next
             if not done and (answer.next_offset <= offset or answer.up_to_date):
                 raise OffsetLost(f"{range_} ends at {answer.next_offset:,} on this server")

@@ -21,6 +21,8 @@ class RawAnswer(NamedTuple):
     next_offset: int
     """Where to go on."""
     up_to_date: bool
+    created_ms: int
+    """When the topic was made; 0 if the server does not tell."""
 
 
 async def _read_raw(client: AsyncClient, topic: str, partition: int, offset: int) -> RawAnswer:
@@ -29,7 +31,9 @@ async def _read_raw(client: AsyncClient, topic: str, partition: int, offset: int
     next_offset = answer.number("stream-next-offset")
     if next_offset < 0 or (answer.body and answer.headers.get("content-type") != BATCHES):
         raise AnswerUnreadable("the server does not answer with record batches: is it oncelog?")
-    return RawAnswer(answer.body, next_offset, answer.flag("stream-up-to-date"))
+    return RawAnswer(
+        answer.body, next_offset, answer.flag("stream-up-to-date"), max(0, answer.number("stream-created"))
+    )
 
 
 class Link(Client):

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from oncelog.limits import KIB, MIB
 
@@ -28,6 +28,19 @@ HEADERS: Final = "headers"
 
 Offsets = dict[str, dict[int, int]]
 """Topic → partition → offset."""
+
+CREATED: Final = "created"
+"""Beside a topic's partitions: when it was made. A topic that is deleted and made again has another time, and offsets
+of the one say nothing about the other."""
+
+
+class Places(NamedTuple):
+    """Offsets, and of which topics: a name alone does not say it."""
+
+    offsets: Offsets
+    created: dict[str, int]
+    """Topic → when it was made, in milliseconds. Not in it: not known, as in checkpoints of earlier versions."""
+
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -61,6 +74,8 @@ class Place:
     kind: Literal["earliest", "latest", "offsets", "group", "cut", "time", "times"]
     offsets: Offsets = field(default_factory=dict)
     """Of kind times: milliseconds instead of offsets."""
+    created: dict[str, int] = field(default_factory=dict)
+    """Of offsets: which topics they are of, where that was told along."""
     group: str = ""
     number: int = 0
     """The entry of a cut, or the milliseconds of a time."""
@@ -246,14 +261,14 @@ def _place(options: Mapping[str, str], name: str, default: Literal["earliest", "
             raise OptionError(f"{name}: cut: needs the entry number of a cut, as GET /v1/cut tells it, not {entry!r}")
         return Place("cut", number=int(entry))
     try:
-        offsets = parse_offsets(text)
+        offsets, created = places_of(json.loads(text))
     except ValueError:
         raise OptionError(
             f'{name}: {text!r} is none of earliest, latest, group:<application>, cut:<entry>, {{"topic": {{"0": 42}}}}'
         ) from None
     if any(offset < EARLIEST for partitions in offsets.values() for offset in partitions.values()):
         raise OptionError(f"{name}: an offset counts from 0; -1 is the latest and -2 the earliest")
-    return Place("offsets", offsets)
+    return Place("offsets", offsets, created)
 
 
 def _time_place(options: Mapping[str, str], which: Literal["starting", "ending"]) -> Place | None:
@@ -284,23 +299,33 @@ def parse_offsets(text: str | bytes) -> Offsets:
 
 def offsets_of(told: object) -> Offsets:
     """The same, from what JSON became."""
+    return places_of(told).offsets
+
+
+def places_of(told: object) -> Places:
+    """`{"topic": {"0": 42, "created": 1700000000000}}`, from what JSON became. ValueError if it is something else."""
     if not isinstance(told, dict):
         raise ValueError("offsets are an object of topics")
-    found: Offsets = {}
+    found = Places({}, {})
     for topic, partitions in told.items():
         if not isinstance(partitions, dict):
             raise ValueError("a topic's offsets are an object of partitions")
-        found[topic] = {}
+        found.offsets[topic] = {}
         for partition, offset in partitions.items():
             if isinstance(offset, bool) or not isinstance(offset, int):
                 raise ValueError("an offset is a whole number")
-            found[topic][int(partition)] = offset
+            if partition == CREATED:
+                found.created[topic] = offset
+            else:
+                found.offsets[topic][int(partition)] = offset
     return found
 
 
-def told_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """As JSON has them, in a settled order."""
-    return {
-        topic: {str(partition): offset for partition, offset in sorted(partitions.items())}
-        for topic, partitions in sorted(offsets.items())
-    }
+def told_places(places: Places) -> dict[str, dict[str, int]]:
+    """As JSON has them, in a settled order: Spark takes places for equal if their text is."""
+    told: dict[str, dict[str, int]] = {}
+    for topic, partitions in sorted(places.offsets.items()):
+        told[topic] = {str(partition): offset for partition, offset in sorted(partitions.items())}
+        if topic in places.created:
+            told[topic][CREATED] = places.created[topic]
+    return told

@@ -4,11 +4,15 @@ A cut tells where every stream stood at one instant, and commits become visible 
 every commit whole, over all topics. Limits end a range earlier, and may tear one: the rest comes with the next batch.
 """
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from oncelog.client.models import Cut
-from oncelog.spark.options import EARLIEST, LATEST, Offsets, Place, Subscription
+from oncelog.spark.options import EARLIEST, LATEST, Offsets, Place, Places, Subscription
+
+_log = logging.getLogger(__name__)
 
 
 class OffsetLost(Exception):
@@ -20,6 +24,8 @@ class Bounds(NamedTuple):
 
     floor: int
     stable: int
+    created_ms: int = 0
+    """When the topic was made; 0: not told."""
 
 
 class Range(NamedTuple):
@@ -29,6 +35,8 @@ class Range(NamedTuple):
     partition: int
     first: int
     next: int
+    created_ms: int = 0
+    """Of which topic of this name; 0: of whichever it is."""
 
     @property
     def size(self) -> int:
@@ -44,7 +52,9 @@ def standing_of(cut: Cut, subscription: Subscription) -> Standing:
     standing: Standing = {}
     for stream in cut.streams:
         if subscription.wants(stream.topic, stream.partition):
-            standing.setdefault(stream.topic, {})[stream.partition] = Bounds(stream.floor, stream.stable)
+            standing.setdefault(stream.topic, {})[stream.partition] = Bounds(
+                stream.floor, stream.stable, stream.created_ms
+            )
     for topic in subscription.topics:
         wanted = subscription.partitions.get(topic, ())
         missing = [str(partition) for partition in wanted if partition not in standing.get(topic, {})]
@@ -87,16 +97,65 @@ def _check_named(offsets: Offsets, standing: Standing, name: str) -> None:
         raise OffsetLost(f"{name} names {topic!r} partition {partition}, which is not read")
 
 
-def latest(standing: Standing) -> Offsets:
+def made_anew(then_ms: int, now_ms: int) -> bool:
+    """Whether a topic that was made at one time is another than the one of its name that was made at the other."""
+    return then_ms > 0 and now_ms > 0 and then_ms != now_ms
+
+
+def _told_anew(topic: str, then_ms: int, now_ms: int) -> str:
+    return (
+        f"the topic {topic!r} was deleted and created again, or another server answers: what was read was made at "
+        f"{then_ms} (ms since 1970), and this one at {now_ms}"
+    )
+
+
+def created_in(standing: Standing) -> dict[str, int]:
+    """Topic → when it was made, where the server tells."""
+    found = {topic: bounds.created_ms for topic, partitions in standing.items() for bounds in partitions.values()}
+    return {topic: created_ms for topic, created_ms in found.items() if created_ms > 0}
+
+
+def continued(begun: Places, now: Mapping[str, int], *, fail_on_data_loss: bool) -> Offsets:
+    """Where a read goes on in the topics that are there now. Of one that was made anew nothing was read yet.
+
+    OffsetLost if there is such a one and loss is a failure: what the old one still held was never read.
+    """
+    kept: Offsets = {}
+    for topic, partitions in begun.offsets.items():
+        then_ms, now_ms = begun.created.get(topic, 0), now.get(topic, 0)
+        if not made_anew(then_ms, now_ms):
+            kept[topic] = partitions
+            continue
+        said = _told_anew(topic, then_ms, now_ms)
+        if fail_on_data_loss:
+            raise OffsetLost(f"{said}; failOnDataLoss=false begins at the start of the new one")
+        _log.warning("%s; the read begins at the start of the new one", said)
+    return kept
+
+
+def of_these(place: Place, standing: Standing, *, fail_on_data_loss: bool) -> Place:
+    """The place as the topics that are there have it: offsets may have been told with the topics they are of."""
+    there = continued(Places(place.offsets, place.created), created_in(standing), fail_on_data_loss=fail_on_data_loss)
+    offsets = {
+        topic: there.get(topic, dict.fromkeys(partitions, EARLIEST)) for topic, partitions in place.offsets.items()
+    }
+    return replace(place, offsets=offsets)
+
+
+def latest(standing: Standing) -> Places:
     """The end of every stream."""
-    return {
+    offsets = {
         topic: {partition: bounds.stable for partition, bounds in partitions.items()}
         for topic, partitions in standing.items()
     }
+    return Places(offsets, created_in(standing))
 
 
-def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
-    """What lies between two offsets of a query, in the order of names. A stream that is new in `end` begins at 0."""
+def ranges_between(start: Offsets, end: Offsets, created: Mapping[str, int] | None = None) -> list[Range]:
+    """What lies between two offsets of a query, in the order of names. A stream that is new in `end` begins at 0.
+
+    `created`: which topics those of `end` are.
+    """
     ranges: list[Range] = []
     for topic, partitions in sorted(end.items()):
         for partition, next_ in sorted(partitions.items()):
@@ -108,7 +167,7 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
                     "or the query began at latest or at a time and died in its first batch: begin at offsets"
                 )
             if first < next_:
-                ranges.append(Range(topic, partition, first, next_))
+                ranges.append(Range(topic, partition, first, next_, (created or {}).get(topic, 0)))
     return ranges
 
 
@@ -117,6 +176,12 @@ def within(ranges: Iterable[Range], standing: Standing, *, fail_on_data_loss: bo
     kept: list[Range] = []
     for range_ in ranges:
         bounds = standing.get(range_.topic, {}).get(range_.partition, Bounds(0, 0))
+        if made_anew(range_.created_ms, bounds.created_ms):
+            said = _told_anew(range_.topic, range_.created_ms, bounds.created_ms)
+            if fail_on_data_loss:
+                raise OffsetLost(f"{said}; failOnDataLoss=false leaves out what is gone")
+            _log.warning("%s; offsets %d to %d of partition %d are left out", said, *range_[2:4], range_.partition)
+            continue
         first, next_ = max(range_.first, bounds.floor), min(range_.next, bounds.stable)
         if (first, next_) != (range_.first, range_.next) and fail_on_data_loss:
             raise OffsetLost(
@@ -124,7 +189,7 @@ def within(ranges: Iterable[Range], standing: Standing, *, fail_on_data_loss: bo
                 f"{range_.first:,} to {range_.next:,} are asked for; failOnDataLoss=false reads what is there"
             )
         if first < next_:
-            kept.append(Range(range_.topic, range_.partition, first, next_))
+            kept.append(Range(range_.topic, range_.partition, first, next_, bounds.created_ms))
     return kept
 
 
@@ -180,5 +245,5 @@ def pieces(ranges: Sequence[Range], at_least: int, records_max: int) -> list[Ran
         for part in range(parts):
             first = range_.first + range_.size * part // parts
             next_ = range_.first + range_.size * (part + 1) // parts
-            cut.append(Range(range_.topic, range_.partition, first, next_))
+            cut.append(range_._replace(first=first, next=next_))
     return cut

@@ -2,7 +2,8 @@
 
 A range that was planned can be read again as long as it is retained: offsets are dense and records never change. A
 streaming query that is restarted asks for the very range it had journaled, and gets it without anything being looked up
-but the streams' floors.
+but the streams' floors, and that the topics are still the same ones: offsets are told with the time their topic was
+made, and every answer to an executor tells that time too.
 
 The streaming reader lives in one process beside the driver as long as the query runs. What it remembers is no truth: it
 may be started again at any time, and then knows nothing.
@@ -20,12 +21,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from oncelog.client import OffsetGone
 from oncelog.client.models import StoodAt
 from oncelog.core import batch as codec
 from oncelog.spark import planning, source_end
 from oncelog.spark.driver_notes import forget_starts, note_start
 from oncelog.spark.link import Link
-from oncelog.spark.options import Offsets, OptionError, Place, ReadOptions, offsets_of, told_offsets
+from oncelog.spark.options import Offsets, OptionError, Place, Places, ReadOptions, places_of, told_places
 from oncelog.spark.planning import Range, Standing
 
 SAMPLE_RECORDS_MAX: Final = 10_000
@@ -46,13 +48,15 @@ def _standing(link: Link, options: ReadOptions) -> Standing:
     return planning.standing_of(link.cut(*subscription.topics), subscription)
 
 
-def _looked_up(link: Link, place: Place, topics: Sequence[str], *, may_not_be_trimmed: bool) -> Offsets | None:
+def _looked_up(link: Link, place: Place, standing: Standing, *, fail_on_data_loss: bool) -> Offsets | None:
     """What only the server knows of a place; None where there is nothing to ask."""
+    topics = list(standing)
     if place.kind == "group":
-        return _group_offsets(link, place.group)[0]
+        places, _ = _group_places(link, place.group)
+        return planning.continued(places, planning.created_in(standing), fail_on_data_loss=fail_on_data_loss)
     if place.kind == "cut":
         streams = link.offsets_at(*topics, entry=place.number)
-        if may_not_be_trimmed and (trimmed := [stream.topic for stream in streams if stream.is_floor]):
+        if fail_on_data_loss and (trimmed := [stream.topic for stream in streams if stream.is_floor]):
             raise planning.OffsetLost(
                 f"{sorted(set(trimmed))} were trimmed, and what lies between the cut and their first record cannot be "
                 "told from what lay before it; failOnDataLoss=false begins with the first record"
@@ -78,12 +82,12 @@ def _by_partition(streams: Sequence[StoodAt]) -> Offsets:
     return found
 
 
-def _group_offsets(link: Link, application: str) -> tuple[Offsets | None, bytes]:
+def _group_places(link: Link, application: str) -> tuple[Places, bytes]:
     """What the application has read, and the server's bytes that say so."""
     held = link.application(application)
     if held is None or not held.source_end:
-        return None, b""
-    return source_end.topics_of(held.source_end), held.source_end
+        return Places({}, {}), b""
+    return source_end.places_in(held.source_end), held.source_end
 
 
 def _read(split: InputPartition, options: ReadOptions) -> Iterator[Any]:
@@ -117,11 +121,14 @@ class BatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
         options = self._options
         with Link(options.url, options.request_timeout_ms) as link:
             standing = _standing(link, options)
-            began = _looked_up(link, options.starting, list(standing), may_not_be_trimmed=options.fail_on_data_loss)
-            ended = _looked_up(link, options.ending, list(standing), may_not_be_trimmed=False)
-        start = planning.resolved(options.starting, standing, began, "startingOffsets")
-        end = planning.resolved(options.ending, standing, ended, "endingOffsets")
-        ranges = planning.ranges_between(start, end)
+            began = _looked_up(link, options.starting, standing, fail_on_data_loss=options.fail_on_data_loss)
+            ended = _looked_up(link, options.ending, standing, fail_on_data_loss=False)
+        starting = planning.of_these(options.starting, standing, fail_on_data_loss=options.fail_on_data_loss)
+        # An end in a topic that is gone is none in the one that is there, whatever may be lost.
+        ending = planning.of_these(options.ending, standing, fail_on_data_loss=True)
+        start = planning.resolved(starting, standing, began, "startingOffsets")
+        end = planning.resolved(ending, standing, ended, "endingOffsets")
+        ranges = planning.ranges_between(start, end, planning.created_in(standing))
         ranges = planning.within(ranges, standing, fail_on_data_loss=options.fail_on_data_loss)
         return [Split(range_) for range_ in planning.pieces(ranges, options.min_partitions,
                                                             options.partition_records_max)]  # fmt: skip
@@ -132,7 +139,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc, unused-ignore]
-    """The same, as it goes on. Offsets are `{"topic": {"0": 42}}`, as Spark's Kafka source has them."""
+    """The same, as it goes on.
+
+    Offsets are `{"topic": {"0": 42, "created": 1700000000000}}`: as Spark's Kafka source has them, and which topic of
+    that name it is. Checkpoints of earlier versions do not say it; the next batch does.
+    """
 
     def __init__(self, options: ReadOptions) -> None:
         if options.ending.kind != "latest":
@@ -140,7 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._options = options
         self._link: Link | None = None
         self._available_now = False
-        self._target: Offsets | None = None
+        self._target: Places | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # The reader goes to the executors as well; its connection stays here.
@@ -156,16 +167,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
         Where the server holds the place, what it said is left for the sink, which must prove that it goes on there.
         """
-        place = self._options.starting
+        strict = self._options.fail_on_data_loss
         standing = _standing(self._linked(), self._options)
+        created = planning.created_in(standing)
+        place = planning.of_these(self._options.starting, standing, fail_on_data_loss=strict)
+        looked_up: Offsets | None
         if place.kind == "group":
-            looked_up, held = _group_offsets(self._linked(), place.group)
+            places, held = _group_places(self._linked(), place.group)
+            looked_up = planning.continued(places, created, fail_on_data_loss=strict)
             note_start(place.group, held, standing)
         else:
-            strict = self._options.fail_on_data_loss
-            looked_up = _looked_up(self._linked(), place, list(standing), may_not_be_trimmed=strict)
+            looked_up = _looked_up(self._linked(), place, standing, fail_on_data_loss=strict)
             forget_starts(standing)
-        return told_offsets(planning.resolved(place, standing, looked_up, "startingOffsets"))
+        return told_places(Places(planning.resolved(place, standing, looked_up, "startingOffsets"), created))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing is asked here: the target is taken with the first look, so that a start cannot fail in between."""
@@ -181,28 +195,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, int]]:  # noqa: N802
         """The end of the next batch: all that is there, or as much of it as the limits allow."""
-        begun = offsets_of(start)
-        end = self._end(begun)
+        places = places_of(start)
+        target = self._wanted_end()
+        begun = planning.continued(places, target.created, fail_on_data_loss=self._options.fail_on_data_loss)
+        # A stream that is gone, or that the target was taken too early for, keeps its place: an offset never shrinks.
+        end = {topic: dict(partitions) for topic, partitions in begun.items()}
+        for topic, partitions in target.offsets.items():
+            end.setdefault(topic, {}).update(partitions)
+        created = {**places.created, **target.created}
         if isinstance(limit, ReadAllAvailable):
-            return told_offsets(end)
+            return told_places(Places(end, created))
         if isinstance(limit, ReadMaxRows):
             end = planning.limited(begun, end, limit.max_rows)
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.bytes_per_trigger_max
         if bytes_max:
             end = self._limited_bytes(begun, end, bytes_max)
-        return told_offsets(end)
+        return told_places(Places(end, created))
 
-    def _end(self, begun: Offsets) -> Offsets:
-        end = self._target
-        if end is None:
-            end = planning.latest(_standing(self._linked(), self._options))
-            if self._available_now:
-                self._target = end
-        # A stream that is gone, or that the target was taken too early for, keeps its place: an offset never shrinks.
-        merged = {topic: dict(partitions) for topic, partitions in begun.items()}
-        for topic, partitions in end.items():
-            merged.setdefault(topic, {}).update(partitions)
-        return merged
+    def _wanted_end(self) -> Places:
+        if self._target is not None:
+            return self._target
+        end = planning.latest(_standing(self._linked(), self._options))
+        if self._available_now:
+            self._target = end
+        return end
 
     def _limited_bytes(self, begun: Offsets, end: Offsets, bytes_max: int) -> Offsets:
         """By the size of the first records of each range, so it is met about, not exactly. At least one record."""
@@ -215,7 +231,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return planning.limited(begun, end, max(1, int(records * bytes_max / total_bytes)))
 
     def _record_bytes(self, range_: Range) -> float:
-        body = self._linked().read_raw(range_.topic, range_.partition, range_.first).body
+        try:
+            body = self._linked().read_raw(range_.topic, range_.partition, range_.first).body
+        except OffsetGone as gone:
+            # A stream that is new to the query begins at 0, and may have been trimmed since.
+            body = self._linked().read_raw(range_.topic, range_.partition, gone.floor).body
         at = records = 0
         while at < len(body) and records < SAMPLE_RECORDS_MAX:
             header = codec.read_header(body, at)
@@ -225,14 +245,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
         """What the progress of the query shows as latest, for its lag."""
-        return told_offsets(planning.latest(_standing(self._linked(), self._options)))
+        return told_places(planning.latest(_standing(self._linked(), self._options)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Also for a range of an earlier run, without `latestOffset` being asked before."""
-        ranges = planning.ranges_between(offsets_of(start), offsets_of(end))
+        options = self._options
+        ended = places_of(end)
+        begun = planning.continued(places_of(start), ended.created, fail_on_data_loss=options.fail_on_data_loss)
+        ranges = planning.ranges_between(begun, ended.offsets, ended.created)
         if not ranges:
             return []
-        options = self._options
         standing = _standing(self._linked(), options)
         ranges = planning.within(ranges, standing, fail_on_data_loss=options.fail_on_data_loss)
         cut = planning.pieces(ranges, options.min_partitions, options.partition_records_max)

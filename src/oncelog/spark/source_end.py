@@ -1,6 +1,6 @@
 """What a query had read when a batch was published, as the server stores it beside the batch.
 
-    {"sources": {"0": {"orders": {"0": 42}}, "1": …}}      by the names of the checkpoint's offset log
+    {"sources": {"0": {"orders": {"0": 42, "created": 1700…}}, "1": …}}   by the names of the checkpoint's offset log
 
 JSON, keys sorted, no spaces: equal places are equal bytes, and the server compares bytes. The offsets of sources that
 are not ours are kept as they are; `topics_of` looks for ours, which any reader of the log can go on from.
@@ -9,7 +9,8 @@ are not ours are kept as they are; `topics_of` looks for ours, which any reader 
 import json
 from collections.abc import Collection, Mapping
 
-from oncelog.spark.options import Offsets, offsets_of
+from oncelog.spark.options import Offsets, Places, offsets_of, places_of
+from oncelog.spark.planning import made_anew
 
 
 def told(sources: Mapping[str, object]) -> bytes:
@@ -27,14 +28,21 @@ def sources_of(stored: bytes) -> dict[str, object]:
 
 
 def topics_of(stored: bytes) -> Offsets:
-    """Topic offsets of all sources together. ValueError if two sources read one stream and stand at two places."""
+    """The offsets of `places_in`."""
+    return places_in(stored).offsets
+
+
+def places_in(stored: bytes) -> Places:
+    """Places of all sources together. ValueError if two sources read one stream and stand at two places."""
     merged: Offsets = {}
+    created: dict[str, int] = {}
     for source in sources_of(stored).values():
         try:
-            offsets = offsets_of(source)
+            places = places_of(source)
         except ValueError:
             continue  # a source of another kind
-        for topic, partitions in offsets.items():
+        created.update(places.created)
+        for topic, partitions in places.offsets.items():
             for partition, offset in partitions.items():
                 known = merged.setdefault(topic, {}).setdefault(partition, offset)
                 if known != offset:
@@ -42,7 +50,7 @@ def topics_of(stored: bytes) -> Offsets:
                         f"two sources of the application read {topic!r} partition {partition}, to {known:,} and to "
                         f"{offset:,}: give startingOffsets as JSON for each"
                     )
-    return merged
+    return Places(merged, created)
 
 
 def continues(stored: bytes, resumed: Collection[str], end: Mapping[str, object]) -> bool:
@@ -51,21 +59,25 @@ def continues(stored: bytes, resumed: Collection[str], end: Mapping[str, object]
     A source of another kind cannot have been resumed from the server, so nothing is proven for it.
     """
     try:
-        before = topics_of(stored)
+        before, created = places_in(stored)
         if not before.keys() <= set(resumed):
             return False
-        after = [offsets_of(source) for source in end.values()]
+        after = [places_of(source) for source in end.values()]
         if len(sources_of(stored)) != len(after) or any(not _ours(source) for source in sources_of(stored).values()):
             return False
     except ValueError:
         return False
     reached: Offsets = {}
-    for offsets in after:
-        for topic, partitions in offsets.items():
+    reached_created: dict[str, int] = {}
+    for places in after:
+        reached_created.update(places.created)
+        for topic, partitions in places.offsets.items():
             reached.setdefault(topic, {}).update(partitions)
+    # A topic that was made anew is read from its start, if the source was told that this may be: see `planning`.
     return all(
         reached.get(topic, {}).get(partition, -1) >= offset
         for topic, partitions in before.items()
+        if not made_anew(created.get(topic, 0), reached_created.get(topic, 0))
         for partition, offset in partitions.items()
     )
 

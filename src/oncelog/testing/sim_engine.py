@@ -422,7 +422,7 @@ class SimEngine:
     def contents(self) -> Contents:
         """Every stream, through the door that readers use."""
         found: Contents = {}
-        for topic, partition, stream in take_cut(self.view, self.index, None, self.clock()).streams:
+        for topic, partition, stream, _ in take_cut(self.view, self.index, None, self.clock()).streams:
             records = self.read(stream)
             found[topic, partition] = PartitionContent(stream.floor, stream.stable, stream.tail, stream.closed, records)
         return found

@@ -169,7 +169,7 @@ _PATHS: Final[dict[str, dict[str, Schema]]] = {
         "get": _operation(
             "cut",
             "Where streams stand, at one instant for all",
-            {200: _done("One instant.", told(entry=number(), time_ms=number(), streams=list_(ref("Standing"))))},
+            {200: _done("One instant.", told(entry=number(), time_ms=number(), streams=list_(ref("CutStream"))))},
             (400,),
             parameters=(_query("topic", "Which; all if none is named.", list_({"type": "string"})),),
         )

@@ -61,6 +61,7 @@ _STANDING: Final = {
     "tail": number("The next offset to be given out."),
     "closed": flag("Nothing can follow."),
 }
+_CREATED: Final = number("When the topic was made. One that is deleted and made again has another time.")
 _STAGE: Final = {
     "stage_id": number(),
     "count": number("Records that it holds."),
@@ -173,8 +174,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
         producer=or_null(told(name=text("With its scope."), epoch=number(), sequence=number())),
     ),
     "Producer": told(**PRODUCER),
-    "Stream": told(**PLACE, content_type=text(), **_STANDING, time_ms=number("Of its last change.")),
+    "Stream": told(
+        **PLACE, content_type=text(), **_STANDING, created_ms=_CREATED, time_ms=number("Of its last change.")
+    ),
     "Standing": told(**PLACE, **_STANDING),
+    "CutStream": told(**PLACE, **_STANDING, created_ms=_CREATED),
     "Stood": told(
         **PLACE,
         offset=number("What lies below was there."),

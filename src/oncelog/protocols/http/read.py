@@ -39,6 +39,8 @@ class Standing(NamedTuple):
     tail: int
     closed: bool
     hole_count: int = 0
+    created_ms: int = 0
+    """When the topic was made."""
 
 
 class Found(NamedTuple):
@@ -202,6 +204,9 @@ def _with_body(
     if body is None:
         body = body_of(found, standing.content_type, raw=read.raw)
     content_type = BATCHES if read.raw else standing.content_type
+    if read.raw:
+        # Who reads a range that was planned earlier must see that the topic was not made anew since.
+        headers["Stream-Created"] = standing.created_ms
     told = answers.full_head(content_type, len(body)) + answers.lines(headers)
     return answers.head(200, told) + b"\r\n", body
 
