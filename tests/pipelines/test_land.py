@@ -156,6 +156,25 @@ def test_table_that_was_set_back_is_refused_instead_of_leaving_a_gap(
 
 
 @pytest.mark.parametrize("form", ["delta", "parquet"])
+@pytest.mark.parametrize("schema", [SCHEMA, None])
+def test_table_that_is_gone_is_refused_though_no_record_is_new(
+    spark: Any, server: Server, tmp_path: Path, form: str, schema: str | None
+) -> None:
+    topic, table = filled(server.url, name("gone"), numbers(0, 10)), tmp_path / "table"
+    checkpoint = tmp_path / "checkpoint"
+    landing(spark, server, topic, table, format=form, checkpoint=str(checkpoint))
+    shutil.rmtree(table)
+    for address in (str(checkpoint), checkpoint.as_uri()):
+        with pytest.raises(pipelines.PipelineRefused, match="would be missing"):
+            landing(spark, server, topic, table, format=form, schema=schema, checkpoint=address)
+    assert not table.exists(), "a refusal does nothing"
+    shutil.rmtree(checkpoint)
+    assert landing(spark, server, topic, table, format=form, checkpoint=str(checkpoint)).output_rows == 10
+    # A checkpoint that is where the table is, or behind it, is none to refuse.
+    assert landing(spark, server, topic, table, format=form, checkpoint=str(checkpoint)).output_rows == 0
+
+
+@pytest.mark.parametrize("form", ["delta", "parquet"])
 def test_of_two_landers_at_once_one_loses_and_nothing_is_doubled(
     spark: Any, server: Server, tmp_path: Path, form: str
 ) -> None:

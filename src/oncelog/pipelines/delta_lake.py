@@ -44,7 +44,11 @@ class DeltaLake:
         self._uri = str(folder.absolute()) if folder is not None else uri
 
     def _table(self) -> DeltaTable | None:
-        return DeltaTable(self._uri) if DeltaTable.is_deltatable(self._uri) else None
+        return DeltaTable(self._uri) if self.is_there() else None
+
+    def is_there(self) -> bool:
+        """Whether it has a log."""
+        return DeltaTable.is_deltatable(self._uri)
 
     def schema(self) -> Any | None:
         """From the table's metadata."""

@@ -29,6 +29,9 @@ class Held(msgspec.Struct):
 class LakeTable(Protocol):
     """A table that rows are landed in."""
 
+    def is_there(self) -> bool:
+        """Whether somebody has made it."""
+
     def schema(self) -> Any | None:
         """All columns, as Spark has them; None if there is no table yet."""
 

@@ -35,6 +35,7 @@ from oncelog.pipelines.landing_place import (
     begun,
     check_same_topic,
     given_start,
+    looked_at,
     records_to_land,
     source_start,
     standing_of,
@@ -101,6 +102,7 @@ def land(
     given_start(starting, topic)
     standing = standing_of(url, topic)
     lake = _lake(format, table)
+    looked_at(lake, topic, standing, starting, checkpoint)
     spark = started(spark)
     fields = _table_fields(spark, url, topic, lake, schema, partition_by, standing, starting)
     if fields is None:

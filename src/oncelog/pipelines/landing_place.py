@@ -13,7 +13,7 @@ import msgspec
 from oncelog.client import Client
 from oncelog.pipelines.lake import Ends, Held, LakeTable, LostRace
 from oncelog.pipelines.running import PipelineRefused
-from oncelog.spark.checkpoint import CheckpointUnreadable, sources_at
+from oncelog.spark.checkpoint import CheckpointUnreadable, last_done, sources_at
 from oncelog.spark.options import Offsets, offsets_of, parse_offsets
 from oncelog.spark.planning import made_anew
 
@@ -57,6 +57,15 @@ def begun(lake: LakeTable, topic: str, standing: Standing, starting: str, note: 
             continue
         return start
     raise PipelineRefused(f"the table's place of {topic!r} is moved by others all the time; stop the other landers")
+
+
+def looked_at(lake: LakeTable, topic: str, standing: Standing, starting: str, checkpoint: str | None) -> None:
+    """Everything that `begun` and the first batch would refuse, before there is a session or a table."""
+    held = lake.held(topic, list(standing.bounds)) if lake.is_there() else Held({}, None, None)
+    check_same_topic(held, standing.created_ms, topic)
+    start = start_of(held.ends, standing, starting, topic)
+    if checkpoint is not None:
+        check_not_ahead(checkpoint, start, topic)
 
 
 def check_same_topic(held: Held, created_ms: int, topic: str) -> None:
@@ -128,6 +137,34 @@ def source_start(checkpoint: str, start: Ends, topic: str) -> Ends:
     return {partition: min(offset, planned.get(partition, offset)) for partition, offset in start.items()}
 
 
+def check_not_ahead(checkpoint: str, start: Ends, topic: str) -> None:
+    """PipelineRefused if the checkpoint goes on behind where the table ends, whether there is a new record or not.
+
+    Without a new record no batch would come that shows it, and the run would end well with nothing in the table.
+    """
+    try:
+        batch = last_done(checkpoint)
+        sources = {} if batch is None else sources_at(checkpoint, batch)
+    except CheckpointUnreadable as error:
+        raise PipelineRefused(f"the checkpoint cannot be read: {error}") from error
+    for source in sources.values():
+        try:
+            ends = offsets_of(source).get(topic, {})
+        except ValueError:
+            continue  # a query of another kind: Spark itself refuses it
+        for partition, first in ends.items():
+            if partition in start and first > start[partition]:
+                raise _gap(topic, partition, f"up to offset {start[partition]:,}", first)
+
+
+def _gap(topic: str, partition: int, holds: str, first: int) -> PipelineRefused:
+    return PipelineRefused(
+        f"the table holds {topic!r} partition {partition} {holds}, and the checkpoint goes on at {first:,}: "
+        "records between would be missing. The checkpoint belongs to another table, or the table was set "
+        "back; remove the checkpoint, and landing goes on where the table ends"
+    )
+
+
 def records_to_land(held: Ends, start: Ends, end: Ends, topic: str) -> Ends | None:
     """Partition → first offset that the table lacks. None if it has the whole batch. PipelineRefused for a gap."""
     fresh: Ends = {}
@@ -137,11 +174,7 @@ def records_to_land(held: Ends, start: Ends, end: Ends, topic: str) -> Ends | No
         known = held.get(partition, 0)
         if first > known:
             holds = f"up to offset {known:,}" if partition in held else "not at all"
-            raise PipelineRefused(
-                f"the table holds {topic!r} partition {partition} {holds}, and the checkpoint goes on at {first:,}: "
-                "records between would be missing. The checkpoint belongs to another table, or the table was set "
-                "back; remove the checkpoint, and landing goes on where the table ends"
-            )
+            raise _gap(topic, partition, holds, first)
         fresh[partition] = known
     behind = [partition for partition, offset in end.items() if held.get(partition, -1) < offset]
     return fresh if behind else None

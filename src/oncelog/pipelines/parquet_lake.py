@@ -54,6 +54,10 @@ class ParquetLake:
         self._folder = folder.absolute()
         self._commits = self._folder / "_oncelog" / "commits"
 
+    def is_there(self) -> bool:
+        """Whether it has a commit."""
+        return self._last() is not None
+
     def schema(self) -> Any | None:
         """From the last commit."""
         from pyspark.sql.types import StructType

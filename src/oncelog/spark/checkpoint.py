@@ -18,16 +18,23 @@ class CheckpointUnreadable(Exception):
     """The checkpoint is not there, or not in a form that is known."""
 
 
-def _read(checkpoint: str, name: str) -> str:
+def _local(checkpoint: str) -> Path | None:
+    """The folder, if it is in a file system of this machine."""
     parts = urlsplit(checkpoint)
+    if parts.scheme in ("", "file"):
+        return Path(unquote(parts.path) if parts.scheme else checkpoint)
+    return None
+
+
+def _read(checkpoint: str, name: str) -> str:
+    folder = _local(checkpoint)
     try:
-        if parts.scheme in ("", "file"):
-            path = Path(unquote(parts.path) if parts.scheme else checkpoint)
-            return (path / name).read_text()
+        if folder is not None:
+            return (folder / name).read_text()
         from pyarrow import fs
 
-        system, folder = fs.FileSystem.from_uri(checkpoint)
-        with system.open_input_stream(f"{folder}/{name}") as stream:
+        system, path = fs.FileSystem.from_uri(checkpoint)
+        with system.open_input_stream(f"{path}/{name}") as stream:
             text: str = stream.read().decode()
             return text
     except (OSError, ValueError) as error:
@@ -41,6 +48,28 @@ def query_id(checkpoint: str) -> str:
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise CheckpointUnreadable(f"{checkpoint}/metadata does not tell the query's id: {error}") from error
     return str(found)
+
+
+def _names(checkpoint: str, name: str) -> list[str]:
+    """What lies in a folder of the checkpoint; nothing if it is not there."""
+    folder = _local(checkpoint)
+    try:
+        if folder is not None:
+            return [path.name for path in (folder / name).iterdir()]
+        from pyarrow import fs
+
+        system, path = fs.FileSystem.from_uri(checkpoint)
+        return [info.base_name for info in system.get_file_info(fs.FileSelector(f"{path}/{name}"))]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise CheckpointUnreadable(f"{checkpoint}/{name}: {error}") from error
+
+
+def last_done(checkpoint: str) -> int | None:
+    """The last batch that Spark takes for done: the next one begins where it ends. None if there is none."""
+    numbers = [int(name) for name in _names(checkpoint, "commits") if name.isascii() and name.isdigit()]
+    return max(numbers, default=None)
 
 
 def sources_at(checkpoint: str, batch: int) -> dict[str, object]:
