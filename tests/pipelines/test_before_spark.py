@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from oncelog import pipelines
+from oncelog.pipelines.delta_lake import DeltaLake
+from oncelog.pipelines.lake import LakeTable
+from oncelog.pipelines.parquet_lake import ParquetLake
 from tests.pipelines.topics import filled, name, numbers
 from tests.spark.serving import Server
 
@@ -23,6 +27,25 @@ def land_of_no_topic(url: str, _topic: str, folder: Path) -> None:
 
 def land_as_no_format(url: str, topic: str, folder: Path) -> None:
     pipelines.land(never, url=url, topic=topic, table=str(folder), format="iceberg")  # type: ignore[arg-type]
+
+
+def land_as_another_format(made: str, given: str) -> Call:
+    def land(url: str, topic: str, folder: Path) -> None:
+        lake: LakeTable = DeltaLake(str(folder)) if made == "delta" else ParquetLake(str(folder))
+        lake.create(StructType([StructField("n", IntegerType())]), [])
+        pipelines.land(never, url=url, topic=topic, table=str(folder), format=given)  # type: ignore[arg-type]
+
+    land.__name__ = f"land_{given}_into_{made}"
+    return land
+
+
+def land_among_foreign_files(form: str) -> Call:
+    def land(url: str, topic: str, folder: Path) -> None:
+        (folder / "part-0.parquet").touch()
+        pipelines.land(never, url=url, topic=topic, table=str(folder), format=form)  # type: ignore[arg-type]
+
+    land.__name__ = f"land_{form}_among_foreign_files"
+    return land
 
 
 def ingest_into_no_topic(url: str, _topic: str, folder: Path) -> None:
@@ -65,6 +88,10 @@ def audit_with_events_that_are_none(url: str, topic: str, folder: Path) -> None:
     [
         (land_of_no_topic, "there is no topic 'absent-"),
         (land_as_no_format, "a table is delta or parquet"),
+        (land_as_another_format("delta", "parquet"), "holds a delta table, and parquet was asked for"),
+        (land_as_another_format("parquet", "delta"), "holds a parquet table, and delta was asked for"),
+        (land_among_foreign_files("delta"), r"no table, and other files such as part-0\.parquet"),
+        (land_among_foreign_files("parquet"), r"no table, and other files such as part-0\.parquet"),
         (ingest_into_no_topic, r"there is no topic 'absent-.*\(--partitions N\)"),
         (transform_of_no_topic, "there is no topic 'absent-"),
         (transform_into_no_topic, r"there is no topic 'absent-.*\(--partitions N\)"),

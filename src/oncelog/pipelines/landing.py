@@ -19,7 +19,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -57,6 +58,9 @@ from oncelog.spark.checkpoint import sources_at
 from oncelog.spark.options import offsets_of
 
 TableFormat = Literal["delta", "parquet"]
+
+TABLE_LOGS: Final = {"delta": "_delta_log", "parquet": "_oncelog/commits"}
+"""Where each form of a table keeps what counts: below its folder, under numbers, the first of which makes the table."""
 
 
 @contextlib.contextmanager
@@ -210,18 +214,39 @@ def _at_or_after(fresh: Ends) -> Any:
 
 
 def _lake(format: str, table: str) -> LakeTable:  # noqa: A002
+    if format not in ("delta", "parquet"):
+        raise PipelineRefused(f"a table is delta or parquet, not {format!r}")
     folder = local_path(table)
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise PipelineRefused(f"{table} is a file; a table is a folder")
+    if folder is not None and folder.exists():
+        _check_folder(folder, format)
     if format == "delta":
         from oncelog.pipelines.delta_lake import DeltaLake
 
         return DeltaLake(table)
-    if format == "parquet":
-        from oncelog.pipelines.parquet_lake import ParquetLake
+    from oncelog.pipelines.parquet_lake import ParquetLake
 
-        return ParquetLake(table)
-    raise PipelineRefused(f"a table is delta or parquet, not {format!r}")
+    return ParquetLake(table)
+
+
+def _check_folder(folder: Path, format: str) -> None:  # noqa: A002
+    """PipelineRefused if the folder has another table, or files that a new table would lie among.
+
+    Two tables in one folder share its files, and whoever looks into it sees rows of both.
+    """
+    if not folder.is_dir():
+        raise PipelineRefused(f"{folder} is a file; a table is a folder")
+    there = [form for form, log in TABLE_LOGS.items() if any((folder / log).glob("[0-9]*"))]
+    other = [form for form in there if form != format]
+    if other and format not in there:
+        raise PipelineRefused(
+            f"{folder} holds a {other[0]} table, and {format} was asked for: name that format, or another folder"
+        )
+    # What begins so is no data for Delta, nor for Spark: a checkpoint, marks of file systems.
+    foreign = sorted(path.name for path in folder.iterdir() if not path.name.startswith(("_", ".")))
+    if foreign and not there:
+        raise PipelineRefused(
+            f"{folder} holds no table, and other files such as {foreign[0]}: a table gets a folder of its own"
+        )
 
 
 def lake_of(table: str) -> LakeTable:
