@@ -410,7 +410,7 @@ def test_known_id_with_other_content_refuses_the_publish_whole(log: CoreHarness,
     ]
     expected = (0, content_digest(b"a")) if where == "in the log" else (2, content_digest(b"b"))
     outcome = refused(log, Publish(items, APP, 1, "q", 0))
-    assert outcome == IdConflict(2, expected[0], expected[1], content_digest(b"other"))
+    assert outcome == IdConflict(2, expected[0], expected[1], content_digest(b"other"), id_.decode(), "t", 0)
     assert isinstance(log.run(GetReceipt("t", 0, b"2")), NotFound)
 
 

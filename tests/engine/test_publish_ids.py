@@ -111,7 +111,7 @@ def test_conflict_publishes_nothing() -> None:
             await make_topic(engine, "a")
             stage = await staged(engine, [(b"1", b"one"), (b"1", b"other")])
             outcome = await publish(engine, stage, 2)
-            assert outcome == IdConflict(2, 0, content_digest(b"one"), content_digest(b"other"))
+            assert outcome == IdConflict(2, 0, content_digest(b"one"), content_digest(b"other"), "1", "a", 0)
             assert read_all(engine, "a") == []
 
     asyncio.run(scenario())

@@ -244,6 +244,10 @@ class IdConflict(Refusal):
     offset: int
     stored_digest: bytes
     claimed_digest: bytes
+    message_id: str | None = None
+    """Of a write with many ids: which one, and where its record was to go. Bytes that are no text are told in hex."""
+    topic: str | None = None
+    partition: int | None = None
 
 
 class ClaimConflict(Refusal):

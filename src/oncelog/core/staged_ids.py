@@ -31,6 +31,19 @@ def ids_in(first: int, batch: bytes) -> Iterator[tuple[int, bytes, bytes]]:
                 break
 
 
+def told_id(id_: bytes) -> str:
+    """A message id for people: its text, or its bytes in hex if it is none."""
+    try:
+        return id_.decode()
+    except UnicodeDecodeError:
+        return id_.hex()
+
+
+def _conflict(stream_id: int, offset: int, stored: bytes, claimed: bytes, stream: Stream, id_: bytes) -> IdConflict:
+    """With the id and its stream: a publish has thousands, and who sent them cannot guess which one it was."""
+    return IdConflict(stream_id, offset, stored, claimed, told_id(id_), stream.topic, stream.partition)
+
+
 class StagedIds:
     """The ids of one publish, taken stage by stage."""
 
@@ -58,7 +71,7 @@ class StagedIds:
             earlier = self._fresh.get(hash_)
             if earlier is not None:
                 if earlier[0] != digest:
-                    return b"", IdConflict(earlier[1], earlier[2], earlier[0], digest)
+                    return b"", _conflict(earlier[1], earlier[2], earlier[0], digest, stream, id_)
                 self._hole(stream_id, offset)
                 continue
             value = known_id(self._state, stream, hash_, self._now_ns)
@@ -68,7 +81,8 @@ class StagedIds:
                 continue
             answer = duplicate_of_id(self._state, stream, value, digest)
             if isinstance(answer, IdConflict):
-                return b"", answer
+                place = answer.stream_id, answer.offset
+                return b"", _conflict(*place, answer.stored_digest, digest, stream, id_)
             if answer.gone and use_counts(stream):
                 self._used[hash_] = value
             self._hole(stream_id, offset)

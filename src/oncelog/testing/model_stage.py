@@ -3,6 +3,7 @@
 from oncelog.core import command as c
 from oncelog.core import outcome as o
 from oncelog.core.rows import Application
+from oncelog.core.staged_ids import told_id
 from oncelog.testing.model_memory import MS, Thing
 from oncelog.testing.model_txn import TxnModel
 
@@ -142,7 +143,7 @@ class StageModel(TxnModel):
                     place = (known["stream"], known["first"], known["digest"])
                 place = taken.setdefault(self.id_key(stream, message_id), place)
                 if place[2] != digest:
-                    return o.IdConflict(*place, digest)
+                    return o.IdConflict(*place, digest, told_id(message_id), item.topic, item.partition)
         return None
 
     def get_application(self, command: c.GetApplication) -> o.Outcome:

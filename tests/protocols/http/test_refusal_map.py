@@ -17,7 +17,7 @@ MEMBERS = {"type", "title", "status", "code", "detail", "hint", "retryable"}
 """What every problem has; the numbers of a refusal stand beside them."""
 
 SAMPLES: dict[object, object] = {
-    int: 4711, int | None: 7, str: "sample", bytes: b"\x00\xfe", bool: True, list[int]: [1, 2, 3],
+    int: 4711, int | None: 7, str: "sample", str | None: "sample", bytes: b"\x00\xfe", bool: True, list[int]: [1, 2, 3],
 }  # fmt: skip
 
 INSIDE = {"stream_id", "first_known_stream_id", "outcome"}
@@ -88,6 +88,15 @@ def test_number_below_its_range_is_a_mistake_and_not_too_large() -> None:
     assert problem["detail"] == "partitions: 0 is too small; the least is 1, the most 10000"
     assert problem["least"] == 1
     assert "least" not in split(problem_of(o.TooLarge("batch bytes", 10, 11)))[2]
+
+
+def test_conflict_among_many_ids_names_the_one_it_is_about() -> None:
+    of_many = o.IdConflict(2, 5, b"a", b"b", "order-7", "orders", 3)
+    said = "the message id 'order-7' of 'orders' partition 3 was used for other content, stored at 5"
+    assert split(problem_of(of_many))[2]["detail"] == said
+    alone = split(problem_of(o.IdConflict(2, 5, b"a", b"b")))[2]
+    assert alone["detail"] == "the message id was used for other content, stored at 5"
+    assert not {"message_id", "topic", "partition"} & set(alone)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -93,6 +93,11 @@ NO_PRODUCER: Final = RULES[o.NotFound]._replace(
     hint="names are exact, and a producer is looked for in one scope: http, x, kafka or commit"
 )
 
+ID_CONFLICT_OF_MANY: Final = RULES[o.IdConflict]._replace(
+    detail="the message id {message_id!r} of {topic!r} partition {partition} was used for other content, stored at "
+    "{offset}"
+)
+
 BELOW: Final = Rule(400, "{what}: {received} is too small; the least is {least}, the most {limit}")
 """Of a bound that has two ends, the lower one."""
 
@@ -114,6 +119,8 @@ def _rule_of(refusal: o.Refusal) -> Rule:
     match refusal:
         case o.TooLarge(least=int(least), received=received) if received < least:
             return BELOW
+        case o.IdConflict(message_id=str()):
+            return ID_CONFLICT_OF_MANY
         case o.TopicMissing(partition=0):
             return NO_TOPIC
         case o.TopicExists(reason=o.TopicExists.CLOSED):
