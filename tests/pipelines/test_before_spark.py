@@ -8,9 +8,11 @@ import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from oncelog import pipelines
+from oncelog.client import Client
 from oncelog.pipelines.delta_lake import DeltaLake
 from oncelog.pipelines.lake import LakeTable
 from oncelog.pipelines.parquet_lake import ParquetLake
+from oncelog.pipelines.running import check_trigger
 from tests.pipelines.topics import filled, name, numbers
 from tests.spark.serving import Server
 
@@ -50,6 +52,32 @@ def land_among_foreign_files(form: str) -> Call:
 
 def ingest_into_no_topic(url: str, _topic: str, folder: Path) -> None:
     pipelines.ingest(never, url=url, topic=name("absent"), source=str(folder))
+
+
+def ingest_of_no_file(url: str, topic: str, folder: Path) -> None:
+    target = name("unmade")
+    try:
+        pipelines.ingest(never, url=url, topic=target, source=str(folder / "absent"), partitions=1)
+    finally:
+        with Client(url) as client:
+            assert not client.cut(target).streams, "a refusal makes no topic"
+
+
+def ingest_when(url: str, topic: str, folder: Path) -> None:
+    pipelines.ingest(never, url=url, topic=topic, source=str(folder), checkpoint=str(folder / "c"), trigger="10 sec")
+
+
+def ingest_without_a_checkpoint_for_ever(url: str, topic: str, folder: Path) -> None:
+    pipelines.ingest(never, url=url, topic=topic, source=str(folder), trigger="10 seconds")
+
+
+def land_when(url: str, topic: str, folder: Path) -> None:
+    pipelines.land(never, url=url, topic=topic, table=str(folder / "table"), trigger="soon")
+
+
+def transform_when(url: str, topic: str, folder: Path) -> None:
+    options: dict[str, Any] = {"application": "a", "checkpoint": str(folder), "sql": "SELECT 1", "partitions": 1}
+    pipelines.transform(never, url=url, topics=[topic], target=name("target"), trigger="-1 seconds", **options)
 
 
 def transform_of_no_topic(url: str, topic: str, folder: Path) -> None:
@@ -93,6 +121,11 @@ def audit_with_events_that_are_none(url: str, topic: str, folder: Path) -> None:
         (land_among_foreign_files("delta"), r"no table, and other files such as part-0\.parquet"),
         (land_among_foreign_files("parquet"), r"no table, and other files such as part-0\.parquet"),
         (ingest_into_no_topic, r"there is no topic 'absent-.*\(--partitions N\)"),
+        (ingest_of_no_file, "there is no file or folder .*absent on this machine"),
+        (ingest_when, "trigger is available_now, or a time such as '10 seconds', not '10 sec'"),
+        (ingest_without_a_checkpoint_for_ever, "is followed with a checkpoint"),
+        (land_when, "trigger is available_now"),
+        (transform_when, "trigger is available_now"),
         (transform_of_no_topic, "there is no topic 'absent-"),
         (transform_into_no_topic, r"there is no topic 'absent-.*\(--partitions N\)"),
         (audit_of_no_topic, "there is no topic absent-"),
@@ -106,6 +139,11 @@ def test_wrong_name_is_told_before_spark_starts(server: Server, tmp_path: Path, 
     topic = filled(server.url, name("there"), numbers(0, 1))
     with pytest.raises(pipelines.PipelineRefused, match=says):
         call(server.url, topic, tmp_path)
+
+
+@pytest.mark.parametrize("trigger", ["available_now", "10 seconds", "1 minute 30 Seconds", "interval 500 milliseconds"])
+def test_times_that_spark_knows_are_taken(trigger: str) -> None:
+    check_trigger(trigger)
 
 
 def test_function_that_starts_spark_is_called_once(spark: Any, server: Server, tmp_path: Path) -> None:

@@ -96,6 +96,22 @@ def test_wrong_name_is_one_line_and_starts_no_spark(
     assert done.stderr == f"oncelog: {says.format(url=server.url, folder=tmp_path)}\n"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["land", "there", "table", "--format", "iceberg"],
+        ["land", "there", "table", "--starting", "soon"],
+        ["land", "there", "table", "--starting", "group:me"],
+        ["transform", "out", "--topic", "t", "--application", "a", "--checkpoint", "c", "--starting", "[1]"],
+    ],
+    ids=lambda words: " ".join(words[-2:]),
+)
+def test_wrong_value_is_a_mistake_of_usage(words: list[str]) -> None:
+    done = run(*words, "--url", "http://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words[-2] in done.stderr
+
+
 def test_rows_that_are_no_json_are_told(server: Server, tmp_path: Path) -> None:
     topic = raw(server.url, name("bad"), [b'{"n": 1}', b"no JSON"])
     done = run("land", topic, tmp_path / "table", "--schema", "n int", "--url", server.url, "--master", "local[1]")

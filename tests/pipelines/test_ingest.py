@@ -58,7 +58,7 @@ def test_file_that_was_rewritten_is_refused(spark: Any, server: Server, tmp_path
     lines, topic = text_files(tmp_path / "in", 50), name("rewritten")
     ingesting(spark, server, topic, str(tmp_path / "in"))
     (tmp_path / "in" / "f0.txt").write_text(content)
-    with pytest.raises(pipelines.PipelineFailed, match="was changed since it was stored"):
+    with pytest.raises(pipelines.PipelineRefused, match="was changed since it was stored"):
         ingesting(spark, server, topic, str(tmp_path / "in"))
     assert Counter(values(server.url, topic)) == Counter(lines)
     # Under another name it is another file.

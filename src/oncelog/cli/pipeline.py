@@ -5,6 +5,7 @@ import os
 import stat
 import sys
 from collections.abc import Mapping, Sequence
+from json import loads as json_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -170,6 +171,7 @@ def transform_command(
     if sql is not None and sql.startswith("@"):
         sql = _text_of(Path(sql[1:]))
     called = loaded(function) if function is not None else None
+    _check_starting(starting, "group", "earliest", "latest", "group:<application>", "cut:<entry>")
     with running(url, master, _pairs(conf, "--conf")) as run:
         done = run.pipelines.transform(
             run.spark,
@@ -223,6 +225,9 @@ def land_command(
 
     It goes on where the table ends, whatever became of the checkpoint. No jars are needed.
     """
+    if format not in ("delta", "parquet"):
+        raise typer.BadParameter(f"{format!r} is neither delta nor parquet", param_hint="--format")
+    _check_starting(starting, "earliest", "latest")
     with running(url, master, _pairs(conf, "--conf")) as run:
         done = run.pipelines.land(
             run.spark,
@@ -371,6 +376,19 @@ def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
         pairs[name] = value
     return pairs
+
+
+def _check_starting(text: str, *words: str) -> None:
+    """What is surely no place is told at once. Whether it is one in these topics is the pipeline's to say."""
+    prefixes = tuple(word.partition(":")[0] + ":" for word in words if ":" in word)
+    if text in ("group", *words) or text.startswith(prefixes):
+        return
+    try:
+        told = json_of(text)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(words)}, or offsets in JSON", param_hint="--starting")
 
 
 def _tables(given: Sequence[str] | None) -> str | dict[str, str] | None:

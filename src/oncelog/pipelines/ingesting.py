@@ -9,6 +9,8 @@ What a row is known by decides how it is written:
 """
 
 import contextlib
+import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,14 +24,15 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from oncelog.client import Client, NotFound
 from oncelog.pipelines.file_rows import TOLD, Destination, store_rows
+from oncelog.pipelines.lake_files import local_path
 from oncelog.pipelines.running import (
-    PipelineFailed,
     PipelineRefused,
     Progress,
     Spark,
     Watch,
+    check_trigger,
+    failure_of,
     no_topic_to_write,
-    reason_of,
     started,
     triggered,
 )
@@ -40,6 +43,9 @@ WHOLE_FILE_BYTES: Final = 1 << 44
 
 POLL_S: Final = 0.5
 """How often the topic is asked for its size, to show how far a batch run has come."""
+
+_HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
+"""Where one of them is set, a path without a scheme need not be one of this machine."""
 
 _WHOLE_FILES: Final = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 
@@ -94,10 +100,15 @@ def ingest(
     Raises PipelineRefused for what cannot be done, PipelineFailed for a job that ended with a failure.
     """
     began_s = time.monotonic()
-    count = _topic_partitions(url, topic, partitions, content_type)
+    check_trigger(trigger)
     streams = checkpoint is not None or (not isinstance(source, str) and source.isStreaming)
     if streams and checkpoint is None:
         raise PipelineRefused("a streaming source needs a checkpoint")
+    if not streams and trigger != "available_now":
+        raise PipelineRefused(f"trigger {trigger!r}: a source is followed with a checkpoint, and none is given")
+    if callable(spark) and isinstance(source, str) and format.lower() in FILE_FORMATS:
+        _check_path(source)
+    count = _topic_partitions(url, topic, partitions, content_type)
     spark = started(spark)
     by_file = isinstance(source, str) and format.lower() in FILE_FORMATS and message_id is None
     job = _Job(url, topic, producer, count, content_type, version, checkpoint, trigger, progress, stop)
@@ -109,7 +120,7 @@ def ingest(
             else:
                 done = job.rows(_rows_of(rows, format, key, value, message_id), streams=streams)
     except (PySparkException, Py4JJavaError) as error:
-        raise PipelineFailed(reason_of(error)) from error
+        raise failure_of(error) from error
     done.duration_s = time.monotonic() - began_s
     return done
 
@@ -189,6 +200,19 @@ class _Job:
             count = int(seen.get["rows"])
         records = _size(destination) - before
         return Ingested(records, max(0, count - records), stopped=stopped)
+
+
+def _check_path(source: str) -> None:
+    """PipelineRefused if there is surely no such file: Spark would say so too, and takes its time to start."""
+    path = local_path(source)
+    # Patterns are Spark's to read, and where Hadoop is set up a bare path may lie in its file system.
+    if path is None or re.search(r"[*?\[{]", source) or any(os.environ.get(name) for name in _HADOOP):
+        return
+    if not path.exists():
+        raise PipelineRefused(
+            f"there is no file or folder {source} on this machine; those of other file systems have an address "
+            "(hdfs://…)"
+        )
 
 
 def _topic_partitions(url: str, topic: str, partitions: int, content_type: str) -> int:

@@ -50,6 +50,7 @@ from oncelog.pipelines.running import (
     Progress,
     Spark,
     Watch,
+    check_trigger,
     reason_of,
     started,
     triggered,
@@ -104,6 +105,7 @@ def land(
     """
     application = application or f"land-{topic}"
     given_start(starting, topic)
+    check_trigger(trigger)
     standing = standing_of(url, topic)
     lake = _lake(format, table)
     looked_at(lake, topic, standing, starting, checkpoint)

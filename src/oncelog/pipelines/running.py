@@ -27,6 +27,12 @@ REASON_CHARACTERS_MAX: Final = 2_000
 """Of Spark's account of a failure: the cause is in the first lines, the rest is the stack of the virtual machine."""
 
 
+_TRIGGER: Final = re.compile(r"(interval\s+)?(\d+\s+(micro|milli)?(second|minute|hour|day|week)s?\s*)+", re.IGNORECASE)
+"""A time as Spark spells it."""
+
+_REFUSALS: Final = ("oncelog.pipelines.file_rows.FileChanged: ", "oncelog.client.errors.IdConflict: ")
+"""Exceptions of tasks that say no: another run says it again. Of them Spark keeps name and text."""
+
 _OWN_EXCEPTION: Final = re.compile(r"^oncelog\.[\w.]+: ")
 
 
@@ -138,9 +144,8 @@ class Watch:
         except PySparkException as error:
             if isinstance(self.failure, PipelineRefused | PipelineFailed):
                 raise self.failure from None
-            if self.failure is not None:
-                raise PipelineFailed(reason_of(self.failure)) from self.failure
-            raise PipelineFailed(reason_of(error)) from error
+            cause = self.failure if self.failure is not None else error
+            raise failure_of(cause) from cause
         finally:
             query.stop()
         self._look(query)
@@ -227,12 +232,29 @@ def reason_of(error: BaseException) -> str:
     if not isinstance(error, PySparkException):
         return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
     text = str(error).split("JVM stacktrace", 1)[0]
-    # The exception that a Python source or sink raised stands at the end of the worker's traceback.
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("oncelog.")]
+    cause = _own_cause(text)
     # What it is called in this package helps nobody.
-    chosen = _OWN_EXCEPTION.sub("", causes[-1]) if causes else " ".join(lines)
+    lines = (line.strip() for line in text.splitlines())
+    chosen = _OWN_EXCEPTION.sub("", cause) if cause else " ".join(line for line in lines if line)
     return chosen[:REASON_CHARACTERS_MAX]
+
+
+def _own_cause(text: str) -> str:
+    """The line of an exception of ours that a source, a sink or a task raised: the end of the worker's traceback."""
+    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("oncelog.")]
+    return causes[-1] if causes else ""
+
+
+def failure_of(error: BaseException) -> PipelineRefused | PipelineFailed:
+    """A failure of a job as pipelines promise to tell it."""
+    refused = isinstance(error, PySparkException) and _own_cause(str(error)).startswith(_REFUSALS)
+    return PipelineRefused(reason_of(error)) if refused else PipelineFailed(reason_of(error))
+
+
+def check_trigger(trigger: str) -> None:
+    """PipelineRefused for what `triggered` cannot be told."""
+    if trigger != "available_now" and not _TRIGGER.fullmatch(trigger.strip()):
+        raise PipelineRefused(f"trigger is available_now, or a time such as '10 seconds', not {trigger!r}")
 
 
 def triggered(writer: Any, trigger: str) -> Any:

@@ -22,6 +22,7 @@ from oncelog.pipelines.running import (
     Progress,
     Spark,
     Watch,
+    check_trigger,
     no_topic_to_write,
     started,
     triggered,
@@ -78,6 +79,7 @@ def transform(
     """
     schemas = schemas or {}
     topics = list(topics or schemas)
+    check_trigger(trigger)
     _check(topics, target, application, sql, function, schemas, event_time, watermark)
     _check_topics(url, topics, target, partitions)
     spark = started(spark)
