@@ -231,6 +231,10 @@ def test_partition_is_the_named_one_else_of_the_key_else_one_for_all() -> None:
     assert sorted(value or b"" for part in found.values() for value in part) == [b"a", b"b", b"c"]
     with pytest.raises(OptionError, match="names partition 9"):
         list(queues().add(pa.record_batch({"value": [b"a"], "partition": np.array([9], np.int32)})))
+    for given in ([-1], [0, -7, None]):
+        wrong = {"value": pa.array([b"a"] * len(given)), "partition": pa.array(given, pa.int32())}
+        with pytest.raises(OptionError, match="null leaves it to the key"):
+            list(queues().add(pa.record_batch(wrong)))
 
 
 def test_row_that_is_too_large_is_refused_before_it_is_sent() -> None:

@@ -217,6 +217,10 @@ class Queues:
                 chosen = found if chosen is None else np.where(found >= 0, found, chosen)
         if "partition" in columns:
             named = np.asarray(columns["partition"].fill_null(-1)).astype(np.int64)
+            if int(np.asarray(columns["partition"].fill_null(0)).min(initial=0)) < 0:
+                raise OptionError(
+                    f"a row names partition {int(named.min())}; they count from 0, and null leaves it to the key"
+                )
             chosen = named if chosen is None else np.where(named >= 0, named, chosen)
         if self._partition >= 0:
             base = np.full(count, -1) if chosen is None or "partition" not in columns else named
