@@ -71,6 +71,8 @@ def test_url_is_needed_and_may_come_from_the_environment(monkeypatch: pytest.Mon
         ({"txnAppId": "a"}, "together"),
         ({"sourceTracking": "some"}, "sourceTracking"),
         ({"batchBytes": "99999999"}, "between"),
+        ({"partition": "-1"}, "partition is between 0"),
+        ({"stageTtlMs": "2592000001"}, "stageTtlMs is between 0 and 2,592,000,000"),
     ],
 )
 def test_write_option_that_cannot_be_met_is_named(options: Mapping[str, str], why: str) -> None:

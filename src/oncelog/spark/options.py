@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from oncelog.limits import KIB, MIB
+from oncelog.limits import KIB, MIB, STAGE_TTL_MS_MAX
 
 URL_VARIABLE: Final = "ONCELOG_URL"
 
@@ -163,10 +163,10 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         url=_url(options),
         application=options.get("txnAppId") or options.get("application") or options.get("queryName") or "",
         topic=options.get("topic", ""),
-        partition=_number(options, "partition", -1, -1, 2**31 - 1),
+        partition=_number(options, "partition", -1, 0, 2**31 - 1),
         delivery="direct" if delivery == "direct" else "staged",
         accept_new_query=_flag(options, "acceptNewQuery", False),
-        stage_ttl_ms=_number(options, "stageTtlMs", 0, 0),
+        stage_ttl_ms=_number(options, "stageTtlMs", 0, 0, STAGE_TTL_MS_MAX),
         create_partitions=_number(options, "createPartitions", 0, 0, 10_000),
         content_type=options.get("contentType", "application/octet-stream"),
         source_tracking=tracking == "checkpoint",
