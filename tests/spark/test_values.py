@@ -154,6 +154,9 @@ def test_place_becomes_an_offset_for_every_stream() -> None:
         planning.resolved(Place("offsets", {"a": {0: 1}}), standing, None, "startingOffsets")
     with pytest.raises(OffsetLost, match="not read"):
         planning.resolved(Place("offsets", {"a": {0: 1, 1: 1, 2: 1}}), standing, None, "startingOffsets")
+    for name in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(OffsetLost, match=f"{name}ByTimestamp says nothing of 'a' partition 1"):
+            planning.resolved(Place("times", {"a": {0: 1}}), standing, {}, name)
 
 
 def test_range_that_is_gone_is_a_failure_or_is_cut_to_what_is_there() -> None:

@@ -68,7 +68,7 @@ def standing_of(cut: Cut, subscription: Subscription) -> Standing:
 def resolved(place: Place, standing: Standing, looked_up: Offsets | None, name: str) -> Offsets:
     """The place as an offset for every stream. `looked_up`: what the server said of a place that only it knows."""
     if place.kind in ("offsets", "times"):
-        _check_named(place.offsets, standing, name)
+        _check_named(place.offsets, standing, f"{name}ByTimestamp" if place.kind == "times" else name)
     found: Offsets = {}
     for topic, partitions in standing.items():
         found[topic] = {}
