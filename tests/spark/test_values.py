@@ -1,6 +1,7 @@
 """The parts that need no Spark session: options, plans, hashes, places, the checkpoint's files."""
 
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from oncelog.core.record import MESSAGE_ID_HEADER
 from oncelog.limits import MIB
 from oncelog.spark import checkpoint, planning, source_end
 from oncelog.spark.encoding import RECORD_COST_BYTES, Queues, Target, check_schema, encoded
-from oncelog.spark.options import OptionError, Place, Subscription, read_options, write_options
+from oncelog.spark.option_names import USES, Use, wrong_name
+from oncelog.spark.options import COLUMNS, HEADERS, OptionError, Place, Subscription, read_options, write_options
 from oncelog.spark.planning import OffsetLost, Range
 from oncelog.spark.routing import hashed_partitions
 
@@ -52,6 +54,56 @@ URL = {"url": "http://127.0.0.1:1"}
 def test_read_option_that_cannot_be_met_is_named(options: Mapping[str, str], why: str) -> None:
     with pytest.raises(OptionError, match=why):
         read_options({**URL, **options})
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "why"),
+    [
+        ("batch read", "startingOffset", "no option 'startingOffset'; did you mean startingOffsets"),
+        ("batch read", "maxOffsetPerTrigger", "did you mean maxOffsetsPerTrigger"),
+        ("batch read", "kafka.bootstrap.servers", "address is url"),
+        ("batch read", "kafka.group.id", "no Kafka client"),
+        ("batch read", "prize", "there are url"),
+        ("batch read", "maxOffsetsPerTrigger", "is an option of a streaming read, and this is a batch read"),
+        ("batch read", "topic", "is an option of a batch write and a streaming write"),
+        ("streaming read", "endingOffsets", "is an option of a batch read, and this is a streaming read"),
+        ("streaming read", "ENDINGTIMESTAMP", "endingTimestamp is an option of a batch read"),
+        ("batch write", "sourceTracking", "is an option of a streaming write"),
+        ("batch write", "topics", "did you mean topic"),
+        ("streaming write", "txnAppId", "is an option of a batch write, and this is a streaming write"),
+        ("streaming write", "startingOffsets", "is an option of a batch read and a streaming read"),
+    ],
+)
+def test_name_that_is_not_known_or_has_no_meaning_here_is_told(use: Use, name: str, why: str) -> None:
+    said = wrong_name([name], [use])
+    assert said is not None
+    assert re.search(why, said), said
+    options = read_options if use.endswith("read") else write_options
+    with pytest.raises(OptionError, match=why):
+        options({**URL, "subscribe" if use.endswith("read") else "topic": "t", name: "1"}, use)
+
+
+@pytest.mark.parametrize("use", ["batch read", "streaming read", "batch write", "streaming write"])
+def test_names_that_spark_brings_along_are_let_through(use: Use) -> None:
+    names = ["path", "queryname", "checkpointLocation", "__partition_columns", "URL", "requesttimeoutms"]
+    assert wrong_name(names, [use]) is None
+
+
+def test_every_option_is_in_the_documentation_and_every_one_there_is_known() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    told = {
+        name
+        for line in page.splitlines()
+        if line.startswith("| `") and line.count("|") == 4
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert set(USES) <= told, set(USES) - told
+    assert told - set(USES) <= {*COLUMNS, HEADERS, "message_id", "checkpointLocation"}
+
+
+def test_strategy_is_looked_at_though_there_is_no_time() -> None:
+    with pytest.raises(OptionError, match="'error' or 'latest'"):
+        read_options({**URL, "subscribe": "a", "startingOffsetsByTimestampStrategy": "x"})
 
 
 def test_url_is_needed_and_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,25 +30,25 @@ class DefaultSource(DataSource):  # type: ignore[misc, unused-ignore]
         from oncelog.spark.options import read_options
         from oncelog.spark.reader import BatchReader
 
-        return BatchReader(read_options(self.options))
+        return BatchReader(read_options(self.options, "batch read"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """For `spark.readStream`."""
         from oncelog.spark.options import read_options
         from oncelog.spark.reader import StreamReader
 
-        return StreamReader(read_options(self.options))
+        return StreamReader(read_options(self.options, "streaming read"))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `df.write`."""
         from oncelog.spark.batch_writer import batch_writer
         from oncelog.spark.options import write_options
 
-        return batch_writer(write_options(self.options), schema, overwrite=overwrite)
+        return batch_writer(write_options(self.options, "batch write"), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """For `df.writeStream`."""
         from oncelog.spark.options import write_options
         from oncelog.spark.stream_writer import stream_writer
 
-        return stream_writer(write_options(self.options), schema, overwrite=overwrite)
+        return stream_writer(write_options(self.options, "streaming write"), schema, overwrite=overwrite)

@@ -7,11 +7,12 @@ before anything is read or written.
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from oncelog.limits import KIB, MIB, STAGE_TTL_MS_MAX
+from oncelog.spark.option_names import Use, wrong_name
 
 URL_VARIABLE: Final = "ONCELOG_URL"
 
@@ -126,8 +127,9 @@ class WriteOptions:
     request_timeout_ms: int
 
 
-def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """OptionError says what is wrong."""
+def read_options(options: Mapping[str, str], *uses: Use) -> ReadOptions:
+    """OptionError says what is wrong. `uses`: what is to be read so, if that is known; names are held to it."""
+    _check_names(options, uses or ("batch read", "streaming read"))
     return ReadOptions(
         url=_url(options),
         subscription=_subscription(options),
@@ -143,8 +145,9 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     )
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """OptionError says what is wrong."""
+def write_options(options: Mapping[str, str], *uses: Use) -> WriteOptions:
+    """OptionError says what is wrong. `uses`: as above."""
+    _check_names(options, uses or ("batch write", "streaming write"))
     delivery = options.get("delivery", "staged").lower()
     if delivery not in ("staged", "direct"):
         raise OptionError(f"delivery is 'staged' or 'direct', not {delivery!r}")
@@ -188,6 +191,12 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
             raise OptionError(f"columns: {options['columns']!r} is not a list of some of {', '.join(known)}")
         return tuple(spelled[name] for name in named)
     return known if _flag(options, "includeHeaders", False) else COLUMNS
+
+
+def _check_names(options: Mapping[str, str], uses: Sequence[Use]) -> None:
+    wrong = wrong_name(options, uses)
+    if wrong is not None:
+        raise OptionError(wrong)
 
 
 def _url(options: Mapping[str, str]) -> str:
@@ -273,14 +282,11 @@ def _place(options: Mapping[str, str], name: str, default: Literal["earliest", "
 
 def _time_place(options: Mapping[str, str], which: Literal["starting", "ending"]) -> Place | None:
     """A place by time, which wins over one by offsets, as in Spark's Kafka source. Times are milliseconds."""
-    whole, single, strategy = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}OffsetsByTimestampStrategy"
+    whole, single = f"{which}Timestamp", f"{which}OffsetsByTimestamp"
+    # A read may always end at the end; that it should begin where nothing is yet is more likely a slip.
+    latest_if_none = which == "ending" or _strategy(options) == "latest"
     if whole not in options and single not in options:
         return None
-    told = options.get(strategy, "error").lower()
-    if told not in ("error", "latest"):
-        raise OptionError(f"{strategy} is 'error' or 'latest', not {told!r}")
-    # A read may always end at the end; that it should begin where nothing is yet is more likely a slip.
-    latest_if_none = which == "ending" or told == "latest"
     if whole in options:
         return Place("time", number=_number(options, whole, 0, 0, 2**53 - 1), latest_if_none=latest_if_none)
     try:
@@ -290,6 +296,14 @@ def _time_place(options: Mapping[str, str], which: Literal["starting", "ending"]
     if any(time_ms < 0 for partitions in times.values() for time_ms in partitions.values()):
         raise OptionError(f"{single}: a time is in milliseconds since 1970, and not negative")
     return Place("times", times, latest_if_none=latest_if_none)
+
+
+def _strategy(options: Mapping[str, str]) -> str:
+    name = "startingOffsetsByTimestampStrategy"
+    told = options.get(name, "error").lower()
+    if told not in ("error", "latest"):
+        raise OptionError(f"{name} is 'error' or 'latest', not {told!r}")
+    return told
 
 
 def parse_offsets(text: str | bytes) -> Offsets:
