@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from oncelog.client import Conflict, Fenced, NotFound, PublishStage, Refused, TooLarge
+from oncelog.client import Conflict, Fenced, NotFound, PublishStage, TooLarge
 from oncelog.spark.driver_notes import Grant
 from oncelog.spark.link import Link
 from oncelog.spark.options import WriteOptions
@@ -58,23 +58,40 @@ def publish(
         except Fenced as error:
             raise fenced(grant.application, error) from error
         except (Conflict, NotFound, TooLarge) as error:
-            raise PublishRefused(_advice(grant.application, query, batch, error)) from error
+            refused = (
+                f"batch {batch} of query {query} was refused for application {grant.application!r}, nothing of it is "
+                f"visible: {error}"
+            )
+            if isinstance(error, TooLarge) and "message ids" in str(error):
+                refused += ". Take smaller batches (maxOffsetsPerTrigger), or delivery=direct"
+            elif error.code == "application_batch_refused":
+                held = link.application(grant.application)
+                known = held is not None and bool(held.source_end)
+                refused += f". {_ways_on(grant.application, known=known, tracking=options.source_tracking)}"
+            raise PublishRefused(refused) from error
     if result.duplicate:
         drop_stages(options.url, [part.stage_id for part in parts])
     return not result.duplicate
 
 
-def _advice(application: str, query: str, batch: int, error: Refused) -> str:
-    refused = f"batch {batch} of query {query} was refused for application {application!r}, nothing of it is visible: "
-    if isinstance(error, TooLarge) and "message ids" in str(error):
-        return f"{refused}{error}. Take smaller batches (maxOffsetsPerTrigger), or delivery=direct"
-    if error.code != "application_batch_refused":
-        return f"{refused}{error}"
+def _ways_on(application: str, *, known: bool, tracking: bool) -> str:
+    """What a query can do that the server does not know. `known`: the server has what the one before had read.
+    `tracking`: this sink tells what it reads."""
+    new_history = (
+        "acceptNewQuery=true, for this start only, which begins a new history knowingly and may write again what is "
+        "there"
+    )
+    if not known:
+        return (
+            "The application was written with sourceTracking=none, so the server does not know what was read, and "
+            f"startingOffsets=group:{application} has nothing to go on from. What leads on is {new_history}. Leave "
+            "sourceTracking out from then on, and a lost checkpoint can be made good"
+        )
+    leave_out = "" if tracking else "leave sourceTracking=none out, with which the sink does not tell where it is, and "
     return (
-        f"{refused}{error}. After a lost checkpoint, or a full refresh of a declarative pipeline, two ways lead on: "
-        f"read from startingOffsets=group:{application}, which begins where the server's copy ends and writes nothing "
-        "twice; or set acceptNewQuery=true, for this start only, which begins a new history knowingly and may write "
-        "again what is there"
+        "After a lost checkpoint, or a full refresh of a declarative pipeline, two ways lead on: "
+        f"{leave_out}read from startingOffsets=group:{application}, which begins where the server's copy ends and "
+        f"writes nothing twice; or set {new_history}"
     )
 
 
