@@ -231,12 +231,16 @@ def reason_of(error: BaseException) -> str:
         return str(error.java_exception.getMessage())[:REASON_CHARACTERS_MAX]
     if not isinstance(error, PySparkException):
         return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
-    text = str(error).split("JVM stacktrace", 1)[0]
+    text = _said(error)
     cause = _own_cause(text)
     # What it is called in this package helps nobody.
     lines = (line.strip() for line in text.splitlines())
     chosen = _OWN_EXCEPTION.sub("", cause) if cause else " ".join(line for line in lines if line)
     return chosen[:REASON_CHARACTERS_MAX]
+
+
+def _said(error: PySparkException) -> str:
+    return str(error).split("JVM stacktrace", 1)[0]
 
 
 def _own_cause(text: str) -> str:
@@ -247,7 +251,7 @@ def _own_cause(text: str) -> str:
 
 def failure_of(error: BaseException) -> PipelineRefused | PipelineFailed:
     """A failure of a job as pipelines promise to tell it."""
-    refused = isinstance(error, PySparkException) and _own_cause(str(error)).startswith(_REFUSALS)
+    refused = isinstance(error, PySparkException) and _own_cause(_said(error)).startswith(_REFUSALS)
     return PipelineRefused(reason_of(error)) if refused else PipelineFailed(reason_of(error))
 
 
