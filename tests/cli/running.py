@@ -1,12 +1,14 @@
 """A real server, and the program run against it as a user runs it."""
 
 import contextlib
+import http.server
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,38 @@ def serving(*arguments: str) -> Iterator[Server]:
         yield server
     finally:
         server.stop(signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[str], tuple[int, str, bytes]]) -> Iterator[str]:
+    """The address of a server that gives `answer(path)`, as (status, content type, body), to whatever it is asked."""
+
+    class Scripted(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, kind, body = answer(self.path.partition("?")[0])
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_PUT = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: the test says what it needs."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def environment(url: str) -> dict[str, str]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from oncelog.cli.live_check import LiveReport, RawPage, check
-from oncelog.client.errors import NotFound, OffsetGone
+from oncelog.cli.live_check import Damage, LiveReport, RawPage, check
+from oncelog.client.errors import Damaged, NotFound, OffsetGone
 from oncelog.core import batch as codec
 
 
@@ -21,6 +21,10 @@ def gone(floor: int) -> OffsetGone:
 
 def missing() -> NotFound:
     return NotFound(404, "topic_missing", "no such topic", {}, retry_after_s=0.0)
+
+
+def damaged() -> Damaged:
+    return Damaged(500, "damaged", "a checksum differs, in segment-1 at byte 512", {}, retry_after_s=0.0)
 
 
 class ScriptedLog:
@@ -39,6 +43,8 @@ class ScriptedLog:
             {"name": "c", "topic": "t", "partition": 0, "frontier": 2, "confirmed": [[3, 4]]}
         ]
         self.created_ms = 0
+        self.refusals: dict[str, Exception] = {}
+        """Paths that are refused."""
 
     @staticmethod
     def cut(entry: int = 9, floor: int = 0, stable: int = 6, tail: int = 6, closed: bool = False) -> dict[str, Any]:
@@ -46,6 +52,8 @@ class ScriptedLog:
         return {"entry": entry, "time_ms": 100, "streams": [row]}
 
     def get(self, path: str, query: Mapping[str, str | int | None]) -> Any:
+        if path in self.refusals:
+            raise self.refusals[path]
         if path == "/health":
             return {"status": "ok", "durability": "fdatasync", "version": "1", "entry": 9}
         if path == "/v1/cut":
@@ -179,6 +187,54 @@ CUT = ScriptedLog.cut
 def test_broken_promise_is_named(log: ScriptedLog, broken: Change, what: str) -> None:
     broken(log)
     assert any(damage.startswith(what) for damage in damages(log)), damages(log)
+
+
+REFUSED = "as damaged: a checksum differs, in segment-1 at byte 512"
+
+
+def test_damage_that_the_server_tells_is_reported_and_the_next_stream_is_read(log: ScriptedLog) -> None:
+    cut = log.cut()
+    cut["streams"].append({**cut["streams"][0], "topic": "u"})
+    log.cuts = [cut, cut]
+    log.pages[4] = damaged()
+    read = log.raw
+
+    def raw(topic: str, partition: int, offset: int) -> RawPage:
+        return RawPage(batch(0, 6), 6) if topic == "u" else read(topic, partition, offset)
+
+    log.raw = raw  # type: ignore[method-assign]
+    log.producers = []
+    report = checked(log)
+    assert report.damages == [Damage(f"the server refuses a read at 4 {REFUSED}", "t", 0, 4)]
+    assert report.records == 6
+    assert report.cursors == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/v1/cut", Damage(f"the server refuses an answer {REFUSED}")),
+        ("/v1/cursors", Damage(f"the server refuses an answer {REFUSED}")),
+        ("/v1/producers", Damage(f"the server refuses an answer {REFUSED}", "t", 0)),
+        ("/v1/producers/t/p", Damage(f"the server refuses an answer {REFUSED}", "t", 0)),
+    ],
+)
+def test_damage_that_any_question_meets_is_reported(log: ScriptedLog, path: str, found: Damage) -> None:
+    log.refusals[path] = damaged()
+    assert checked(log).damages == [found]
+
+
+def test_damage_of_a_second_read_is_reported(log: ScriptedLog) -> None:
+    pages = [log.pages[0], damaged()]
+    read = log.raw
+
+    def raw(topic: str, partition: int, offset: int) -> RawPage:
+        if offset == 0:
+            log.pages[0] = pages.pop(0)
+        return read(topic, partition, offset)
+
+    log.raw = raw  # type: ignore[method-assign]
+    assert checked(log).damages == [Damage(f"the server refuses a read at 0 {REFUSED}", "t", 0, 0)]
 
 
 @pytest.mark.parametrize(

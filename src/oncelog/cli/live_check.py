@@ -7,16 +7,18 @@
  4. Producers and cursors: what they remember lies within their stream, and asking for one says what the list said.
  5. A second cut: nothing went back, neither an entry nor a floor nor a stable offset nor a tail.
 
-The log goes on meanwhile: a stream may grow, be trimmed or be deleted. That is noted, not held against it.
+The log goes on meanwhile: a stream may grow, be trimmed or be deleted. That is noted, not held against it. What the
+server itself refuses as damaged is damage of the stream that was asked for; the next one is read all the same.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from oncelog.client.errors import NotFound, OffsetGone
+from oncelog.client.errors import Damaged, NotFound, OffsetGone
 from oncelog.client.wire import name_path, topic_path
 from oncelog.core import batch as codec
 from oncelog.errors import BatchInvalid
@@ -120,17 +122,19 @@ class _Check:
 
     def run(self) -> None:
         report = self._report
-        cut = self._cut()
-        report.entry = cut.entry
-        report.topics = len({stream.topic for stream in cut.streams})
-        report.streams = len(cut.streams)
-        self._total = sum(max(0, stream.stable - stream.floor) for stream in cut.streams)
-        for stream in cut.streams:
-            self._progress(self._done, self._total)
-            if self._check_numbers(stream):
-                self._check_stream(stream)
-        self._check_cursors()
-        self._compare(cut, self._cut())
+        with self._refusal_reported():
+            cut = self._cut()
+            report.entry = cut.entry
+            report.topics = len({stream.topic for stream in cut.streams})
+            report.streams = len(cut.streams)
+            self._total = sum(max(0, stream.stable - stream.floor) for stream in cut.streams)
+            for stream in cut.streams:
+                self._progress(self._done, self._total)
+                if self._check_numbers(stream):
+                    self._check_stream(stream)
+            with self._refusal_reported():
+                self._check_cursors()
+            self._compare(cut, self._cut())
         self._progress(self._total, self._total)
 
     def _damaged(self, what: str, stream: Stream | None = None, offset: int = -1) -> None:
@@ -138,6 +142,18 @@ class _Check:
             self._report.damages.append(Damage(what))
         else:
             self._report.damages.append(Damage(what, stream.topic, stream.partition, offset))
+
+    @contextlib.contextmanager
+    def _refusal_reported(self, stream: Stream | None = None, offset: int = -1) -> Iterator[None]:
+        """Damage that the server tells ends the block, not the check."""
+        try:
+            yield
+        except Damaged as told:
+            self._refused(told, stream, offset)
+
+    def _refused(self, told: Damaged, stream: Stream | None, offset: int) -> None:
+        asked = f"a read at {offset}" if offset >= 0 else "an answer"
+        self._damaged(f"the server refuses {asked} as damaged: {told.detail or told}", stream, offset)
 
     # --- cuts -----------------------------------------------------------------------------------------------------
 
@@ -186,7 +202,8 @@ class _Check:
         begun = self._done
         try:
             self._read_through(stream)
-            self._check_producers(stream)
+            with self._refusal_reported(stream):
+                self._check_producers(stream)
         except NotFound:
             self._report.notes.append(f"{_name(stream)} was deleted meanwhile")
         self._done = begun + stream.stable - stream.floor
@@ -210,6 +227,9 @@ class _Check:
                 trimmed += min(gone.floor, stream.stable) - offset
                 offset = gone.floor
                 continue
+            except Damaged as told:
+                self._refused(told, stream, offset)
+                return
             records += self._check_page(stream, offset, page)
             if page.next_offset <= offset:
                 self._damaged(f"a read at {offset} says to go on at {page.next_offset}", stream, offset)
@@ -222,7 +242,8 @@ class _Check:
         self._report.records += records
         self._report.holes += max(0, stream.stable - stream.floor - trimmed - records)
         if first is not None:
-            self._read_again(stream, *first)
+            with self._refusal_reported(stream, first[0]):
+                self._read_again(stream, *first)
 
     def _check_page(self, stream: Stream, asked: int, page: RawPage) -> int:
         """How many records of the page lie at or behind `asked` and below the cut. Damage goes to the report."""

@@ -21,6 +21,7 @@ from oncelog.client.errors import (
     AnswerUnreadable,
     ClientError,
     ConnectionLost,
+    Damaged,
     NotFound,
     OutcomeUnknown,
     Refused,
@@ -135,7 +136,8 @@ def failure(url: str, error: ClientError) -> tuple[int, str]:
             return exits.UNREACHABLE, f"{url} gave no answer, the write may have happened: {error}"
         case Refused():
             hint = error.members.get("hint")
-            return exits.REFUSED, f"{error.detail or error}" + (f" ({hint})" if hint else "")
+            code = exits.DAMAGED if isinstance(error, Damaged) else exits.REFUSED
+            return code, f"{error.detail or error}" + (f" ({hint})" if hint else "")
         case AnswerUnreadable():
             return exits.UNREACHABLE, f"is {url} an oncelog server? {error}"
     return exits.REFUSED, str(error)
