@@ -88,7 +88,7 @@ def test_import_that_is_interrupted_before_it_stores_says_so(
     topic = f"at-once-{len(before)}"
     done("append", topic, "--create", "--producer", "imp", url=url, given=before)
 
-    def interrupted(_file: object) -> Iterator[bytes]:
+    def interrupted(_file: object, _bytes_max: int) -> Iterator[bytes]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("oncelog.cli.input_lines.lines_of", interrupted)

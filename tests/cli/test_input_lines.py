@@ -1,8 +1,42 @@
 """What is told of an input that ends early fits what became of it."""
 
+import io
+import sys
+from typing import TYPE_CHECKING
+
 import pytest
 
-from oncelog.cli.input_lines import SoFar
+from oncelog.cli import input_lines
+from oncelog.cli.input_lines import LineInvalid, SoFar, Source
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+class Zeros(io.RawIOBase):
+    """Many bytes and no newline, as of a device: more than the limit, and how many were asked for."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        self.taken = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        count = min(memoryview(buffer).nbytes, self.left)
+        self.left -= count
+        self.taken += count
+        return count
+
+
+def test_line_over_the_limit_is_refused_before_the_rest_of_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_lines, "RECORD_BYTES_MAX", 1_000)
+    zeros = Zeros(100_000)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(zeros, 500)))
+    with Source(None, skips_blank=False) as source, pytest.raises(LineInvalid, match="line 1 has over 1,000 bytes"):
+        list(source)
+    assert zeros.taken <= 2_000
 
 
 def so_far(*, stored: int = 0, before: int = 0, next_line: int = 1, waits: bool = False) -> SoFar:

@@ -12,8 +12,14 @@ LONG = b"x" * (lines.BATCH_VALUE_BYTES_MAX // 3 + 1)
 
 
 def test_lines_lose_their_newline_and_nothing_else() -> None:
-    assert list(lines_of(io.BytesIO(b"a\n\n b \r\nlast"))) == [b"a", b"", b" b \r", b"last"]
-    assert list(lines_of(io.BytesIO(b""))) == []
+    assert list(lines_of(io.BytesIO(b"a\n\n b \r\nlast"), 9)) == [b"a", b"", b" b \r", b"last"]
+    assert list(lines_of(io.BytesIO(b""), 9)) == []
+
+
+def test_line_over_the_limit_is_cut_behind_it_and_is_the_last() -> None:
+    assert list(lines_of(io.BytesIO(b"four\nfour\r\nrest\n"), 4)) == [b"four", b"four\r"]
+    assert list(lines_of(io.BytesIO(b"four\nfive!"), 4)) == [b"four", b"five!"]
+    assert list(lines_of(io.BytesIO(b"four\nfour"), 4)) == [b"four", b"four"]
 
 
 def test_batch_ends_when_the_next_line_would_not_fit() -> None:

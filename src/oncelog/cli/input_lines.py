@@ -59,12 +59,11 @@ class Source:
 
     def __iter__(self) -> Iterator[bytes]:
         assert self._file is not None
-        for line in lines_of(self._file):
+        for line in lines_of(self._file, RECORD_BYTES_MAX):
             self.bytes += len(line) + 1
             self.lines += 1
             if len(line) > RECORD_BYTES_MAX:
-                flaw = f"has {len(line):,} bytes, a record has at most {RECORD_BYTES_MAX:,}"
-                raise LineInvalid(self.lines, flaw)
+                raise LineInvalid(self.lines, f"has over {RECORD_BYTES_MAX:,} bytes, more than a record may have")
             if self.is_json and (line.strip() or not self.skips_blank) and (problem := json_flaw(line)):
                 if not line.strip():
                     problem = "it is blank (--json-lines leaves such lines out)"

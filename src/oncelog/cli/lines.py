@@ -24,10 +24,17 @@ class Batch(NamedTuple):
     values: list[bytes]
 
 
-def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """Each line without its newline; the last one counts also if it has none."""
-    for line in file:
-        yield line.removesuffix(b"\n")
+def lines_of(file: BinaryIO, bytes_max: int) -> Iterator[bytes]:
+    """Each line without its newline; the last one counts also if it has none.
+
+    Of a line over `bytes_max` come its first `bytes_max + 1` bytes, and then nothing: such input is refused, and what
+    was taken for lines may be a device or an image that has no newline at all.
+    """
+    while line := file.readline(bytes_max + 1):
+        content = line.removesuffix(b"\n")
+        yield content
+        if len(content) > bytes_max:
+            return
 
 
 def batches_of(lines: Iterable[bytes], *, after: int = -1, skip_blank: bool = False) -> Iterator[Batch]:
