@@ -40,12 +40,11 @@ def read_command(
     """Print the records of a stream, one per line.
 
     Values go out byte for byte, except to a terminal, where control characters are escaped. Without --follow it ends
-    where the stream ends.
+    where the stream ends, and Ctrl-C before that is exit code 1.
     """
     place = _place_of(begin)
     write = _writer(json=json)
-    # Whoever follows ends it with Ctrl-C, and `| head` by going away: neither is a failure.
-    with contextlib.suppress(KeyboardInterrupt), _quiet_when_unheard(), failures_told(url):
+    with _interrupt_told(follow=follow), _quiet_when_unheard(), failures_told(url):
         try:
             # In the main thread, whose event loop turns Ctrl-C into an orderly end.
             asyncio.run(_read(url, topic, partition, place, write, follow=follow, left=count or sys.maxsize))
@@ -84,7 +83,18 @@ def _place_of(begin: str) -> int:
 
 
 @contextlib.contextmanager
+def _interrupt_told(*, follow: bool) -> Iterator[None]:
+    """Whoever follows ends it with Ctrl-C. Without that it is a failure: the output ends before the stream does."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not follow:
+            end(exits.REFUSED, "interrupted; the output may lack records")
+
+
+@contextlib.contextmanager
 def _quiet_when_unheard() -> Iterator[None]:
+    """`| head` ends it by going away, which is no failure."""
     try:
         yield
     except BrokenPipeError:
