@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from oncelog import __version__
 from oncelog.cli import exits
+from oncelog.cli.arguments import TextCommand
 from oncelog.cli.main import app
 
 VERBS = ("serve", "append", "read", "streams", "producers", "receipts", "cursors", "verify", "doctor", "demo")
@@ -56,3 +57,43 @@ def test_help_of_append_tells_the_type_of_a_new_stream() -> None:
 def test_no_verb_and_an_unknown_verb_are_usage_errors() -> None:
     assert CliRunner().invoke(app, []).exit_code == exits.USAGE
     assert CliRunner().invoke(app, ["frobnicate"]).exit_code == exits.USAGE
+
+
+NOT_UTF_8 = "a\udcff"
+"""As the system hands over a byte that is no UTF-8."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["append", NOT_UTF_8, "v"],
+        ["append", "t", NOT_UTF_8],
+        ["append", "t", "v", "--key", NOT_UTF_8],
+        ["append", "t", "--key", NOT_UTF_8],
+        ["read", NOT_UTF_8],
+        ["streams", "--prefix", NOT_UTF_8],
+        ["streams", "--after", NOT_UTF_8],
+        ["streams", "--url", f"http://{NOT_UTF_8}:1"],
+        ["receipts", "t", NOT_UTF_8],
+        ["verify", f"http://{NOT_UTF_8}:1"],
+        ["doctor", "--http", f"{NOT_UTF_8}:1"],
+        ["serve", "--in-memory", "--set", f"http.address={NOT_UTF_8}"],
+        ["pipeline", "audit", "t", NOT_UTF_8],
+    ],
+)
+def test_argument_that_is_no_utf_8_is_a_usage_error(arguments: list[str]) -> None:
+    result = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, arguments)
+    assert result.exit_code == exits.USAGE, result.exception
+    assert r"a\udcff" in result.stderr
+    assert "is not UTF-8" in result.stderr
+
+
+def test_file_may_have_any_name() -> None:
+    result = CliRunner().invoke(app, ["append", "t", "--file", NOT_UTF_8, "--url", "http://127.0.0.1:1"])
+    assert result.exit_code == exits.UNREACHABLE
+
+
+def test_every_verb_looks_at_its_arguments() -> None:
+    groups = [app, *(group.typer_instance for group in app.registered_groups if group.typer_instance is not None)]
+    assert len(groups) > 1
+    assert {command.cls for group in groups for command in group.registered_commands} == {TextCommand}

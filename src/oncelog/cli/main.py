@@ -6,6 +6,7 @@ import typer
 
 from oncelog import __version__
 from oncelog.cli.append import append_command
+from oncelog.cli.arguments import TextCommand
 from oncelog.cli.cursors import cursors_command
 from oncelog.cli.demo import demo_command
 from oncelog.cli.doctor import doctor_command
@@ -25,17 +26,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.command("serve")(serve_command)
-app.command("append")(append_command)
-app.command("read")(read_command)
-app.command("streams")(streams_command)
-app.command("producers")(producers_command)
-app.command("receipts")(receipts_command)
-app.command("cursors")(cursors_command)
-app.command("verify")(verify_command)
-app.command("doctor")(doctor_command)
+app.command("serve", cls=TextCommand)(serve_command)
+app.command("append", cls=TextCommand)(append_command)
+app.command("read", cls=TextCommand)(read_command)
+app.command("streams", cls=TextCommand)(streams_command)
+app.command("producers", cls=TextCommand)(producers_command)
+app.command("receipts", cls=TextCommand)(receipts_command)
+app.command("cursors", cls=TextCommand)(cursors_command)
+app.command("verify", cls=TextCommand)(verify_command)
+app.command("doctor", cls=TextCommand)(doctor_command)
 app.add_typer(pipeline_app, name="pipeline")
-app.command("demo")(demo_command)
+app.command("demo", cls=TextCommand)(demo_command)
 
 
 def _version(wanted: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncelog.cli import exits
+from oncelog.cli.arguments import TextCommand
 from oncelog.cli.pipeline_run import INTERRUPTED, running
 from oncelog.cli.remote import URL, UrlOption
 from oncelog.cli.screen import Column, counted, end, number, print_json, print_table, results, say, table_of
@@ -57,7 +58,7 @@ PartitionsOption = Annotated[
 # --- ingest ----------------------------------------------------------------------------------------------------
 
 
-@app.command("ingest")
+@app.command("ingest", cls=TextCommand)
 def ingest_command(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the rows go.")],
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A file, a folder, a pattern.")],
@@ -136,7 +137,7 @@ def _show_ingested(done: "Ingested", *, json: bool, endless: bool) -> None:
 # --- transform -------------------------------------------------------------------------------------------------
 
 
-@app.command("transform")
+@app.command("transform", cls=TextCommand)
 def transform_command(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic that is written.")],
     topic: Annotated[
@@ -197,7 +198,7 @@ def transform_command(
 # --- land ------------------------------------------------------------------------------------------------------
 
 
-@app.command("land")
+@app.command("land", cls=TextCommand)
 def land_command(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic that is landed.")],
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or for Delta any address it knows.")],
@@ -250,7 +251,7 @@ def land_command(
 # --- audit -----------------------------------------------------------------------------------------------------
 
 
-@app.command("audit")
+@app.command("audit", cls=TextCommand)
 def audit_command(
     topic: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to audit.")],
     url: UrlOption = URL,

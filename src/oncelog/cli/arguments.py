@@ -1,0 +1,39 @@
+"""Arguments that are no UTF-8 are a usage error, of whatever verb.
+
+The system hands them over with lone surrogates in place of the bytes, and nothing that a verb does with text takes
+those: not a path of a request, not a record, not JSON. Names of files are no text (`Path`) and may have any bytes.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+
+class TextCommand(TyperCommand):
+    """The class of every verb."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Typer brings a Click of its own or uses the one that is there: the context is of either.
+        rest = super().parse_args(ctx, args)
+        for parameter in ctx.command.params:
+            for text in _texts(ctx.params.get(parameter.name)):
+                if not _is_utf8(text):
+                    raise typer.BadParameter(f"{text!r} is not UTF-8", ctx, parameter)
+        return rest
+
+
+def _texts(given: object) -> Iterator[str]:
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, list | tuple):
+        yield from (text for text in given if isinstance(text, str))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
