@@ -171,6 +171,33 @@ def test_close_flushes_and_then_takes_nothing() -> None:
     run(main())
 
 
+def test_an_append_that_waits_while_the_producer_closes_is_refused_and_what_was_taken_is_written() -> None:
+    async def main() -> None:
+        log, gate = FakeLog(), asyncio.Event()
+
+        async def hold(request: Request) -> Reply:
+            await gate.wait()
+            return log(request)
+
+        async with producing(hold, max_pending_bytes=1024) as (peer, producer):
+            await producer.append("a" * 900)
+            waiting = [asyncio.create_task(producer.append(text * 900)) for text in "bc"]
+            await peer.came(1)
+            closing = asyncio.create_task(producer.close())
+            for one in waiting:
+                with pytest.raises(ProducerStopped):
+                    await one
+            # Not before the end either: what came while it flushes would be dropped.
+            with pytest.raises(ProducerStopped):
+                producer.append_nowait(1)
+            assert not closing.done()
+            gate.set()
+            await closing
+        assert [value[1:2] for value in log.values(TOPIC)] == [b"a"]
+
+    run(main())
+
+
 def test_close_raises_the_first_error_unless_it_was_raised_before() -> None:
     async def main() -> None:
         def script(request: Request) -> Reply:

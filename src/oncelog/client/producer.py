@@ -74,6 +74,8 @@ class AsyncIdempotentProducer:
         self._first_error: ClientError | None = None
         self.error_told = False
         """A call has raised the first error, or what followed from it."""
+        self._closing = False
+        """It takes nothing more; what it took is still sent."""
         self._closed = False
 
     # --- for callers --------------------------------------------------------------------------------------------------
@@ -154,9 +156,13 @@ class AsyncIdempotentProducer:
             raise self._first_error
 
     async def close(self) -> None:
-        """Flushes and ends. Raises the first error unless a call has raised it before."""
+        """Flushes and ends. Raises the first error unless a call has raised it before.
+
+        An append that waits for room is refused: it was not taken.
+        """
         if self._closed:
             return
+        self._take_no_more()
         error_told = self.error_told
         try:
             await self.flush()
@@ -215,7 +221,7 @@ class AsyncIdempotentProducer:
     def put_all(self, records: list[tuple[Item, int, int]]) -> None:
         """Takes records (item, cost, partition) whose room the caller has seen to. After a stop they fail at once."""
         for number, (item, size, partition) in enumerate(records):
-            if self._closed or self._first_error is not None:
+            if self._closing or self._first_error is not None:
                 self._reject(records[number:])
                 return
             self._room.used_bytes += size
@@ -233,8 +239,14 @@ class AsyncIdempotentProducer:
         if self._first_error is not None:
             self.error_told = True
             raise ProducerStopped(self._first_error)
-        if self._closed:
+        if self._closing:
             raise ProducerStopped
+
+    def _take_no_more(self) -> None:
+        # Before the flush, which waits for what was taken by now alone: a record that got room while it goes on would
+        # be dropped at its end, and nobody told.
+        self._closing = True
+        self._room.refuse(ProducerStopped())
 
     # --- the turn -------------------------------------------------------------------------------------------------
 
@@ -248,7 +260,7 @@ class AsyncIdempotentProducer:
 
     def _put(self, lane: Lane, item: Item, size: int) -> None:
         """Queues a record whose bytes are reserved."""
-        if self._first_error is not None or self._closed:  # it stopped while the record waited for room
+        if self._first_error is not None or self._closing:  # it stopped while the record waited for room
             self._room.free(size)
             self._check_running()
         lane.put(item, size, self._loop.time() if self._settings.linger_ms else 0.0)
@@ -420,6 +432,7 @@ class AsyncIdempotentProducer:
         """Lets go of everything. Whatever is not settled by now fails."""
         if self._closed:
             return
+        self._take_no_more()
         for lane in self._lanes.values():
             lane.abandon()
             self._report(lane)
