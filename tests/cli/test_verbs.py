@@ -1,23 +1,42 @@
 """The verbs against a real server: what they print, what they store, and the code they end with."""
 
+import errno
 import http.server
+import io
+import os
 import signal
 import subprocess
 import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from typing import Any, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from oncelog import limits
 from oncelog.cli import exits
+from oncelog.cli.lines import lines_of
 from oncelog.cli.main import app
 from oncelog.client import Client
 from oncelog.client.options import DialectName
-from tests.cli.running import Server, begun, done, done_here, json_lines, run, run_here, serving
+from tests.cli.running import (
+    PROGRAM,
+    Server,
+    begun,
+    done,
+    done_here,
+    environment,
+    json_lines,
+    run,
+    run_here,
+    serving,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +172,59 @@ def test_partition_that_a_new_stream_would_not_have_makes_nothing(url: str, topi
 def test_missing_file_is_a_usage_error(url: str, topic: str) -> None:
     message = refused("append", topic, "--create", "--file", "no-such-file", url=url, code=exits.USAGE)
     assert "cannot read no-such-file" in message
+
+
+class FailingDisk(io.RawIOBase):
+    """Two lines, and then what a disk says that lost the rest."""
+
+    def __init__(self) -> None:
+        self.pieces = [b"one\n", b"two\nhal"]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        if not self.pieces:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        piece = self.pieces.pop(0)
+        memoryview(buffer)[: len(piece)] = piece
+        return len(piece)
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"), [([], "2 lines are stored, line 3 is the next"), (["--producer", "p"], "nothing was stored")]
+)
+def test_input_that_fails_in_the_middle_is_told_with_what_is_stored(
+    url: str, topic: str, name: list[str], stored: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = io.BufferedReader(FailingDisk())
+    monkeypatch.setattr("oncelog.cli.input_lines.lines_of", lambda _, bytes_max: lines_of(failing, bytes_max))
+    message = refused_here("append", topic, "--create", *name, url=url)
+    assert message == f"oncelog: cannot read stdin: Input/output error; {stored}\n"
+    assert done_here("read", topic, url=url) == ("" if name else "one\ntwo\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="the system has no file that opens and cannot be read")
+def test_file_that_opens_and_cannot_be_read_is_told(url: str, topic: str) -> None:
+    message = refused_here("append", topic, "--create", "--file", "/proc/self/mem", url=url)
+    assert message == "oncelog: cannot read /proc/self/mem: Input/output error; nothing was stored\n"
+
+
+@pytest.mark.parametrize("file", ["", "--file -"])
+def test_closed_stdin_is_a_usage_error(url: str, topic: str, file: str) -> None:
+    command = f'exec "$0" append {topic} --create {file} <&-'
+    result = subprocess.run(["sh", "-c", command, PROGRAM], capture_output=True, env=environment(url), check=False)
+    assert result.returncode == exits.USAGE
+    assert b"stdin is closed" in result.stderr
+    assert b"Traceback" not in result.stderr
+    assert done_here("streams", "--prefix", topic, "--json", url=url) == "", "nothing was tried"
+
+
+def test_file_is_read_without_a_stdin(url: str, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"a\nb\n")
+    command = f'exec "$0" append {topic} --create --file {tmp_path}/lines <&-'
+    result = subprocess.run(["sh", "-c", command, PROGRAM], capture_output=True, env=environment(url), check=False)
+    assert (result.returncode, result.stdout) == (exits.DONE, b"2 lines stored at offsets 0 to 1\n"), result.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`oncelog append STREAM`: one record from the command line, or one per line of a file or of stdin."""
 
 import contextlib
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsed
 
 from oncelog.cli import exits
 from oncelog.cli.importing import Import, Stored, encoded, progress_of
-from oncelog.cli.input_lines import LineInvalid, SoFar, Source
+from oncelog.cli.input_lines import InputLost, LineInvalid, SoFar, Source, is_stdin
 from oncelog.cli.lines import Batch, batches_of
 from oncelog.cli.listing import PartitionOption, StreamArgument
 from oncelog.cli.remote import URL, Remote, UrlOption, end_if_missing, failure, reached, stream_path
@@ -126,6 +127,8 @@ def _early_end_told(url: str, so_far: SoFar, *, is_named: bool) -> Iterator[None
         yield
     except LineInvalid as invalid:
         end(exits.REFUSED, f"{invalid}; {so_far.told(invalid.line)}")
+    except InputLost as lost:
+        end(exits.REFUSED, f"{lost}; {so_far.told()}")
     except ClientError as error:
         code, said = failure(url, error)
         end(code, f"{said}; {so_far.told()}")
@@ -138,6 +141,8 @@ def _check_usage(
 ) -> None:
     if value is not None and file is not None:
         raise typer.BadParameter("a VALUE and a file are two sources: give one", param_hint="--file")
+    if value is None and is_stdin(file) and sys.stdin is None:
+        raise typer.BadParameter("stdin is closed: give a VALUE or a --file", param_hint="VALUE")
     if message_id is not None and value is None:
         raise typer.BadParameter("a message id belongs to one record: give a VALUE", param_hint="--id")
     if producer is not None and value is not None:

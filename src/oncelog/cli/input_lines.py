@@ -26,6 +26,14 @@ class LineInvalid(Exception):
         self.line = line
 
 
+class InputLost(Exception):
+    """The input cannot be read any further: says why."""
+
+
+def is_stdin(path: Path | None) -> bool:
+    return path is None or str(path) == "-"
+
+
 class Source:
     """Lines of a file or of stdin, counted for the progress bar as they are read."""
 
@@ -41,7 +49,7 @@ class Source:
         self._file: BinaryIO | None = None
 
     def __enter__(self) -> Self:
-        if self._path is None or str(self._path) == "-":
+        if self._path is None or is_stdin(self._path):
             self._file = sys.stdin.buffer
             if sys.stdin.isatty():
                 say("every line is a record; Ctrl-D ends", "dim")
@@ -54,12 +62,12 @@ class Source:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None and self._file is not sys.stdin.buffer:
+        if self._file is not None and not is_stdin(self._path):
             self._file.close()
 
     def __iter__(self) -> Iterator[bytes]:
         assert self._file is not None
-        for line in lines_of(self._file, RECORD_BYTES_MAX):
+        for line in _readable(self._file, "stdin" if is_stdin(self._path) else str(self._path)):
             self.bytes += len(line) + 1
             self.lines += 1
             if len(line) > RECORD_BYTES_MAX:
@@ -69,6 +77,19 @@ class Source:
                     problem = "it is blank (--json-lines leaves such lines out)"
                 raise LineInvalid(self.lines, f"is not JSON: {problem}")
             yield line
+
+
+def _readable(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Its lines. An error of the system is told apart here, where it can be one of the input alone."""
+    lines = lines_of(file, RECORD_BYTES_MAX)
+    while True:
+        try:
+            line = next(lines, None)
+        except OSError as error:
+            raise InputLost(f"cannot read {name}: {error.strerror or error}") from None
+        if line is None:
+            return
+        yield line
 
 
 class SoFar:
