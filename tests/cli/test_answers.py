@@ -1,5 +1,7 @@
 """What a server may answer instead of what was asked for: each ends a verb with one line and the code for it."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -50,3 +52,64 @@ def test_damage_that_the_server_tells_ends_every_verb_with_4(arguments: list[str
         result = run_here(*arguments, url=url)
     assert result.returncode == exits.DAMAGED
     assert result.stderr.decode().startswith(f"oncelog: {DAMAGED['detail']} (stop the server)")
+
+
+def other(*bodies: bytes) -> Callable[[str], tuple[int, str, bytes]]:
+    """A server of JSON that is none of ours: it answers these, one after the other, and the last one for ever."""
+    left = list(bodies)
+    return lambda _path: (200, JSON, left.pop(0) if len(left) > 1 else left[0])
+
+
+TOPIC = b'{"name": "t", "partitions": 1, "content_type": "text/plain"}'
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"7", b'{"next": null}', b'{"next": 7}'])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify"],
+        ["streams"],
+        ["streams", "--json"],
+        ["cursors"],
+        ["producers", "t"],
+        ["producers", "t", "--prefix", "p"],
+        ["receipts", "t", "i"],
+        ["receipts", "t", "i", "--json"],
+        ["append", "t", "v"],
+        ["append", "t", "v", "--create"],
+        ["append", "t"],
+        ["append", "t", "--producer", "p"],
+    ],
+)
+def test_other_server_is_told_from_ours(arguments: list[str], body: bytes) -> None:
+    with answering(other(body)) as url:
+        result = run_here(*arguments, *([url] if arguments == ["verify"] else []), url=url, given=b"a\n")
+    assert (result.returncode, result.stdout) == (exits.UNREACHABLE, b"")
+    assert result.stderr.decode().startswith(f"oncelog: is {url} an oncelog server? ")
+    assert result.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bodies"),
+    [
+        (["streams"], [b'{"streams": [{}], "next": null}']),
+        (["streams", "--json"], [b'{"streams": [7], "next": null}']),
+        (["cursors"], [b'{"cursors": {}, "next": null}']),
+        (["append", "t", "--producer", "p"], [TOPIC, b"{}"]),
+        (["append", "t", "--producer", "p"], [TOPIC, b'{"epoch": 0, "last_sequence": -1}', b"{}"]),
+        (["verify"], [b'{"version": "1", "durability": "none"}', b"{}"]),
+        (["verify"], [b'{"version": "1", "durability": "none"}', b'{"entry":1,"time_ms":1,"streams":[]}', b"{}"]),
+    ],
+)
+def test_later_answer_of_another_server_is_told_too(arguments: list[str], bodies: list[bytes]) -> None:
+    with answering(other(*bodies)) as url:
+        result = run_here(*arguments, *([url] if arguments == ["verify"] else []), url=url, given=b"a\n")
+    assert (result.returncode, result.stdout) == (exits.UNREACHABLE, b"")
+    assert result.stderr.decode().startswith(f"oncelog: is {url} an oncelog server? ")
+
+
+def test_listing_as_json_keeps_members_that_we_do_not_know() -> None:
+    row = {"topic": "t", "partition": 0, "floor": 0, "stable": 0, "tail": 0, "closed": False, "new": [1]}
+    with answering(other(msgspec.json.encode({"streams": [row], "next": None}))) as url:
+        assert json_lines(run_here("streams", "--json", url=url).stdout.decode()) == [row]
+        assert b"t " in run_here("streams", url=url).stdout

@@ -112,7 +112,7 @@ def append_command(
                 settings = end_if_missing(log, topic, partition, create_hint)
                 with Source(file, skips_blank=json_lines) as source:
                     # Better told here, by the line, than by the server, which knows batches.
-                    source.is_json = source.is_json or is_json(settings["content_type"])
+                    source.is_json = source.is_json or is_json(settings.content_type)
                     if producer is not None:
                         _append_import(log, summary, source, so_far, producer, key, resume=resume)
                     else:
@@ -178,7 +178,7 @@ def _append_value(
     # Without an id it gets one of its own: an attempt that is repeated takes effect once.
     headers = {"Content-Type": BATCHES, "Stream-Message-Id": message_id or f"cli-{uuid.uuid4().hex}"}
     body = encoded([value], key.encode() if key is not None else None)
-    answer = log.request("POST", stream_path(summary.topic), {"partition": summary.partition}, headers, body)
+    answer = log.append(summary.topic, summary.partition, headers, body)
     next_ = answer.number("stream-next-offset")
     summary.add(next_ - 1, next_, 1, duplicate=answer.flag("stream-duplicate"))
 

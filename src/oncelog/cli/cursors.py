@@ -1,15 +1,29 @@
 """`oncelog cursors`: how far consumers have come."""
 
-from oncelog.cli.listing import AfterOption, JsonOption, LimitOption, Listing, PrefixOption, chosen_limit, none_of, show
+from collections.abc import Sequence
+
+from oncelog.cli.listing import (
+    AfterOption,
+    JsonOption,
+    Kind,
+    LimitOption,
+    Listing,
+    PrefixOption,
+    chosen_limit,
+    none_of,
+    show,
+)
 from oncelog.cli.remote import URL, UrlOption, reached
 from oncelog.cli.screen import Column, age, number
+from oncelog.client.models import CursorInfo
 
 
-def _ranges(confirmed: list[list[int]]) -> str:
+def _ranges(confirmed: Sequence[tuple[int, int]]) -> str:
     said = [f"{first:,}–{next_ - 1:,}" if next_ > first + 1 else f"{first:,}" for first, next_ in confirmed[:3]]
     return ", ".join(said) + (f" and {len(confirmed) - 3} more" if len(confirmed) > 3 else "")
 
 
+KIND = Kind("/v1/cursors", "cursors", CursorInfo)
 COLUMNS = (
     Column("cursor", "name"),
     Column("topic", "topic"),
@@ -34,5 +48,5 @@ def cursors_command(
     """
     with reached(url) as log:
         query = {"prefix": prefix or None}
-        listing = Listing(log, "/v1/cursors", "cursors", query, after=after, limit=chosen_limit(limit, json=json))
+        listing = Listing(log, KIND, query, after=after, limit=chosen_limit(limit, json=json))
         show(listing, COLUMNS, json=json, empty=none_of("there are no cursors", prefix, after))

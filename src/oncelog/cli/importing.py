@@ -21,7 +21,8 @@ from typing import NamedTuple
 import msgspec
 
 from oncelog.cli.lines import Batch
-from oncelog.cli.remote import Remote, stream_path
+from oncelog.cli.live_check import Place, shaped
+from oncelog.cli.remote import Remote
 from oncelog.client.errors import NotFound
 from oncelog.client.packing import now_ms
 from oncelog.client.wire import BATCHES, name_path, topic_path
@@ -54,12 +55,12 @@ def progress_of(log: Remote, topic: str, partition: int, name: str) -> Progress:
     """What the server knows of the import."""
     path = f"/v1/producers/{topic_path(topic)}/{name_path(name)}"
     try:
-        known = log.get(path, {"partition": partition, "scope": "http"})
+        known = shaped(log.get(path, {"partition": partition, "scope": "http"}), Place)
     except NotFound as missing:
         if missing.code == "topic_missing":
             raise
         return Progress(EPOCH_FIRST, -1)
-    return Progress(known["epoch"], known["last_sequence"])
+    return Progress(known.epoch, known.last_sequence)
 
 
 class Import:
@@ -69,7 +70,7 @@ class Import:
         self, log: Remote, topic: str, partition: int, name: str, known: Progress, key: bytes | None
     ) -> None:  # fmt: skip
         self._log = log
-        self._path = stream_path(topic)
+        self._topic = topic
         self._partition = partition
         self._key = key
         self._last_line = known.last_line
@@ -89,7 +90,7 @@ class Import:
             self._last_line = batch.last_line
             headers = self._claim | {"Producer-Seq": batch.last_line, "Stream-Message-Id": message_id}
             body = encoded(batch.values, self._key)
-            answer = self._log.request("POST", self._path, {"partition": self._partition}, headers, body)
+            answer = self._log.append(self._topic, self._partition, headers, body)
             next_ = answer.number("stream-next-offset")
             count = len(batch.values)
             duplicate = answer.status == 204 or answer.flag("stream-duplicate")

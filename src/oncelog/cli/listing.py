@@ -1,11 +1,12 @@
 """What the listing verbs have in common: pages are fetched until there are enough rows; a table, or JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
+import msgspec
 import typer
 
-from oncelog.cli.live_check import Log
+from oncelog.cli.live_check import Log, page_of, shaped
 from oncelog.cli.screen import ROWS_SHOWN, Column, print_json, print_table, say, table_of
 
 PAGE_ROWS_MAX: Final = 1_000
@@ -27,13 +28,21 @@ PartitionOption = Annotated[int, typer.Option("--partition", metavar="N", min=0,
 Query = Mapping[str, str | int | None]
 
 
-class Listing:
-    """Rows of a paged path. Once iterated, `next` says where to go on, None if that was all."""
+class Kind(NamedTuple):
+    """What is listed."""
 
-    def __init__(self, log: Log, path: str, member: str, query: Query, *, after: str | None, limit: int) -> None:
+    path: str
+    member: str
+    """Of a page: its rows."""
+    row: type[msgspec.Struct]
+
+
+class Listing:
+    """Rows of a paged path, as they came. Once iterated, `next` says where to go on, None if that was all."""
+
+    def __init__(self, log: Log, kind: Kind, query: Query, *, after: str | None, limit: int) -> None:
         self._log = log
-        self._path = path
-        self._member = member
+        self.kind = kind
         self._query = query
         self._limit = limit
         self.next = after
@@ -42,10 +51,12 @@ class Listing:
         left = self._limit
         while True:
             asked = min(left, PAGE_ROWS_MAX) if self._limit else PAGE_ROWS_MAX
-            page = self._log.get(self._path, {**self._query, "after": self.next, "limit": asked})
-            rows = page[self._member]
-            yield from rows
-            self.next = page["next"]
+            query = {**self._query, "after": self.next, "limit": asked}
+            rows, after = page_of(self._log, self.kind.path, self.kind.member, query)
+            for row in rows:
+                shaped(row, self.kind.row)
+                yield row
+            self.next = after
             left -= len(rows)
             if self.next is None or (self._limit and left <= 0):
                 return
@@ -57,7 +68,7 @@ def show(listing: Listing, columns: Sequence[Column], *, json: bool, empty: str)
         for row in listing:
             print_json(row)
     else:
-        rows = list(listing)
+        rows = [msgspec.structs.asdict(shaped(row, listing.kind.row)) for row in listing]
         if rows:
             print_table(table_of(columns, rows))
         else:

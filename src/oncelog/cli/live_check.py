@@ -14,11 +14,11 @@ server itself refuses as damaged is damage of the stream that was asked for; the
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from oncelog.client.errors import Damaged, NotFound, OffsetGone
+from oncelog.client.errors import AnswerUnreadable, Damaged, NotFound, OffsetGone
 from oncelog.client.wire import name_path, topic_path
 from oncelog.core import batch as codec
 from oncelog.errors import BatchInvalid
@@ -27,6 +27,8 @@ PRODUCERS_SAMPLED: Final = 20
 """Producers of each stream that are asked for one by one."""
 
 PAGE: Final = 1_000
+
+Shape = TypeVar("Shape")
 
 
 class RawPage(NamedTuple):
@@ -44,6 +46,27 @@ class Log(Protocol):
 
     def raw(self, topic: str, partition: int, offset: int) -> RawPage:
         """Raw batches from `offset` on."""
+
+
+def shaped(document: Any, shape: type[Shape]) -> Shape:
+    """What a server told, if it is what was asked for. Raises AnswerUnreadable: any server may answer with JSON."""
+    try:
+        return msgspec.convert(document, shape)
+    except msgspec.ValidationError as error:
+        raise AnswerUnreadable(f"the answer is not what was asked for: {error}") from None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What every page of a listing tells: where to go on, None if that was all."""
+
+    next: str | None
+
+
+def page_of(log: Log, path: str, member: str, query: Mapping[str, str | int | None]) -> tuple[list[Any], str | None]:
+    """(rows as they came, where to go on)."""
+    document = log.get(path, query)
+    after = shaped(document, Page).next
+    return shaped(document.get(member), list[Any]), after
 
 
 class Damage(msgspec.Struct):
@@ -98,6 +121,45 @@ class Cut(msgspec.Struct, frozen=True):
     streams: list[Stream]
 
 
+class Health(msgspec.Struct, frozen=True):
+    """What a server says of itself."""
+
+    version: str
+    durability: str
+
+
+class Made(msgspec.Struct, frozen=True):
+    """When a topic was made."""
+
+    created_ms: int
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How far a producer has come."""
+
+    epoch: int
+    last_sequence: int
+
+
+class Producer(Place, frozen=True, kw_only=True):
+    """A producer of a stream, and where its last batch lies."""
+
+    name: str
+    scope: str
+    first: int
+    next: int
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How far a consumer has come."""
+
+    name: str
+    topic: str
+    partition: int
+    frontier: int
+    confirmed: list[tuple[int, int]]
+
+
 Progress = Callable[[int, int], None]
 """Called with (offsets checked, offsets in all)."""
 
@@ -105,8 +167,8 @@ Progress = Callable[[int, int], None]
 def check(log: Log, url: str, progress: Progress = lambda _done, _total: None) -> LiveReport:
     """Everything above. What the client raises because it cannot reach the server goes through."""
     begun = time.monotonic()
-    health = log.get("/health", {})
-    report = LiveReport(url, str(health.get("version", "")), str(health.get("durability", "")))
+    health = shaped(log.get("/health", {}), Health)
+    report = LiveReport(url, health.version, health.durability)
     _Check(log, report, progress).run()
     report.seconds = time.monotonic() - begun
     return report
@@ -158,7 +220,7 @@ class _Check:
     # --- cuts -----------------------------------------------------------------------------------------------------
 
     def _cut(self) -> Cut:
-        return msgspec.convert(self._log.get("/v1/cut", {}), Cut)
+        return shaped(self._log.get("/v1/cut", {}), Cut)
 
     def _check_numbers(self, stream: Stream) -> bool:
         sound = 0 <= stream.floor <= stream.stable <= stream.tail
@@ -191,10 +253,10 @@ class _Check:
 
     def _made_after(self, stream: Stream, time_ms: int) -> bool:
         try:
-            topic = self._log.get(f"/v1/topics/{topic_path(stream.topic)}", {})
+            topic = shaped(self._log.get(f"/v1/topics/{topic_path(stream.topic)}", {}), Made)
         except NotFound:
             return True
-        return bool(topic["created_ms"] >= time_ms)
+        return topic.created_ms >= time_ms
 
     # --- records --------------------------------------------------------------------------------------------------
 
@@ -300,9 +362,9 @@ class _Check:
     def _check_producers(self, stream: Stream) -> None:
         query: dict[str, str | int | None] = {"topic": stream.topic, "partition": stream.partition}
         tail = stream.tail
-        for number, listed in enumerate(self._listed("/v1/producers", "producers", query)):
+        for number, listed in enumerate(self._listed("/v1/producers", "producers", Producer, query)):
             self._report.producers += 1
-            name, first, next_ = listed["name"], listed["first"], listed["next"]
+            name, first, next_ = listed.name, listed.first, listed.next
             if next_ > tail:  # it wrote after the cut: judge by where the stream stands now
                 tail = self._tails(stream.topic).get((stream.topic, stream.partition), next_)
             if first > next_ or next_ > tail:
@@ -310,52 +372,53 @@ class _Check:
             if number < PRODUCERS_SAMPLED:
                 self._check_producer(stream, listed)
 
-    def _check_producer(self, stream: Stream, listed: Mapping[str, Any]) -> None:
-        path = f"/v1/producers/{topic_path(stream.topic)}/{name_path(listed['name'])}"
+    def _check_producer(self, stream: Stream, listed: Producer) -> None:
+        path = f"/v1/producers/{topic_path(stream.topic)}/{name_path(listed.name)}"
         try:
-            asked = self._log.get(path, {"partition": stream.partition, "scope": listed["scope"]})
+            asked = shaped(self._log.get(path, {"partition": stream.partition, "scope": listed.scope}), Place)
         except NotFound:
             query: dict[str, str | int | None] = {"topic": stream.topic, "partition": stream.partition}
-            query["prefix"] = f"{listed['scope']}:{listed['name']}"
-            if any(row["name"] == listed["name"] for row in self._listed("/v1/producers", "producers", query)):
-                self._damaged(f"producer {listed['name']!r} is listed, but unknown when it is asked for", stream)
+            query["prefix"] = f"{listed.scope}:{listed.name}"
+            if any(row.name == listed.name for row in self._listed("/v1/producers", "producers", Producer, query)):
+                self._damaged(f"producer {listed.name!r} is listed, but unknown when it is asked for", stream)
             else:  # the dedupe floor has passed between the two questions
-                self._report.notes.append(f"producer {listed['name']!r} was forgotten meanwhile")
+                self._report.notes.append(f"producer {listed.name!r} was forgotten meanwhile")
             return
-        if (asked["epoch"], asked["last_sequence"]) < (listed["epoch"], listed["last_sequence"]):
-            self._damaged(f"producer {listed['name']!r} went back", stream)
+        if (asked.epoch, asked.last_sequence) < (listed.epoch, listed.last_sequence):
+            self._damaged(f"producer {listed.name!r} went back", stream)
 
     def _check_cursors(self) -> None:
         tails: dict[tuple[str, int], int] = {}
-        for cursor in self._listed("/v1/cursors", "cursors", {}):
+        for cursor in self._listed("/v1/cursors", "cursors", Cursor, {}):
             self._report.cursors += 1
-            where = Stream(cursor["topic"], cursor["partition"], 0, 0, 0, False)
+            where = Stream(cursor.topic, cursor.partition, 0, 0, 0, False)
             # A tail that is asked for later than the cursor cannot be passed by it.
             tail = tails.get((where.topic, where.partition), -1)
-            if cursor["frontier"] > tail:
+            if cursor.frontier > tail:
                 tails |= self._tails(where.topic)
-                tail = tails.get((where.topic, where.partition), cursor["frontier"])
-            if cursor["frontier"] > tail:
-                self._damaged(f"cursor {cursor['name']!r} stands at {cursor['frontier']}, behind the tail", where)
-            place = cursor["frontier"]
-            for first, next_ in cursor["confirmed"]:
+                tail = tails.get((where.topic, where.partition), cursor.frontier)
+            if cursor.frontier > tail:
+                self._damaged(f"cursor {cursor.name!r} stands at {cursor.frontier}, behind the tail", where)
+            place = cursor.frontier
+            for first, next_ in cursor.confirmed:
                 if not place <= first < next_:
-                    self._damaged(f"cursor {cursor['name']!r} confirmed {first} to {next_} out of order", where)
+                    self._damaged(f"cursor {cursor.name!r} confirmed {first} to {next_} out of order", where)
                 place = next_
 
     def _tails(self, topic: str) -> dict[tuple[str, int], int]:
         try:
-            fresh = msgspec.convert(self._log.get("/v1/cut", {"topic": topic}), Cut)
+            fresh = shaped(self._log.get("/v1/cut", {"topic": topic}), Cut)
         except NotFound:
             return {}
         return {(stream.topic, stream.partition): stream.tail for stream in fresh.streams}
 
-    def _listed(self, path: str, name: str, query: Mapping[str, str | int | None]) -> Iterator[Mapping[str, Any]]:
+    def _listed(
+        self, path: str, member: str, row: type[Shape], query: Mapping[str, str | int | None]
+    ) -> Iterator[Shape]:
         after: str | None = None
         while True:
-            page = self._log.get(path, {**query, "after": after, "limit": PAGE})
-            yield from page[name]
-            after = page["next"]
+            rows, after = page_of(self._log, path, member, {**query, "after": after, "limit": PAGE})
+            yield from (shaped(found, row) for found in rows)
             if after is None:
                 return
 

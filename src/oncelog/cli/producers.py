@@ -6,6 +6,7 @@ from typing import Any
 from oncelog.cli.listing import (
     AfterOption,
     JsonOption,
+    Kind,
     LimitOption,
     Listing,
     PartitionOption,
@@ -18,7 +19,9 @@ from oncelog.cli.listing import (
 )
 from oncelog.cli.remote import URL, UrlOption, reached
 from oncelog.cli.screen import Column, age, number
+from oncelog.client.models import ProducerInfo
 
+KIND = Kind("/v1/producers", "producers", ProducerInfo)
 COLUMNS = (
     Column("producer", "name"),
     Column("scope", "scope"),
@@ -42,7 +45,7 @@ class _WithPrefix(Listing):
         for scope in SCOPES:
             is_enough = self._limit > 0 and left == 0
             query = {**self._query, "prefix": f"{scope}{prefix}"}
-            part = Listing(self._log, self._path, self._member, query, after=last, limit=1 if is_enough else left)
+            part = Listing(self._log, self.kind, query, after=last, limit=1 if is_enough else left)
             for row in part:
                 if is_enough:
                     self.next = last
@@ -72,8 +75,6 @@ def producers_command(
     with reached(url) as log:
         query: Query = {"topic": topic, "partition": partition}
         rows_max = chosen_limit(limit, json=json)
-        kind = _WithPrefix if prefix else Listing
-        listing = kind(
-            log, "/v1/producers", "producers", {**query, "prefix": prefix or None}, after=after, limit=rows_max
-        )
+        chosen = _WithPrefix if prefix else Listing
+        listing = chosen(log, KIND, {**query, "prefix": prefix or None}, after=after, limit=rows_max)
         show(listing, COLUMNS, json=json, empty=none_of(f"{topic} has no producers", prefix, after))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from oncelog.cli import exits
-from oncelog.cli.live_check import RawPage
+from oncelog.cli.live_check import RawPage, shaped
 from oncelog.cli.screen import counted, end
 from oncelog.client.calls import Caller, Timeouts, decoded
 from oncelog.client.connection import Address, connect, parse_address
@@ -27,6 +27,7 @@ from oncelog.client.errors import (
     Refused,
     Unreachable,
 )
+from oncelog.client.models import TopicInfo
 from oncelog.client.wire import BATCHES, Answer, topic_path
 
 HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
@@ -68,6 +69,14 @@ class Remote:
         if next_offset < 0:
             raise AnswerUnreadable("the answer to a read does not say where to go on")
         return RawPage(answer.body, next_offset)
+
+    def append(self, topic: str, partition: int, headers: Mapping[str, str | int], body: bytes) -> Answer:
+        """Stores one batch under the claim in `headers`. Raises AnswerUnreadable if the answer does not say so."""
+        answer = self.request("POST", stream_path(topic), {"partition": partition}, headers, body)
+        # A duplicate may have been stored so long ago that its place is forgotten; it says that it is one.
+        if answer.number("stream-next-offset") < 0 and not answer.flag("stream-duplicate"):
+            raise AnswerUnreadable("the answer to an append does not say where the records are")
+        return answer
 
     def request(
         self,
@@ -143,13 +152,13 @@ def failure(url: str, error: ClientError) -> tuple[int, str]:
     return exits.REFUSED, str(error)
 
 
-def end_if_missing(log: Remote, topic: str, partition: int, hint: str) -> Any:
+def end_if_missing(log: Remote, topic: str, partition: int, hint: str) -> TopicInfo:
     """The settings of the topic; ends the verb if there is none, or if it has no such partition."""
     try:
-        settings = log.get(f"/v1/topics/{topic_path(topic)}", {})
+        settings = shaped(log.get(f"/v1/topics/{topic_path(topic)}", {}), TopicInfo)
     except NotFound:
         end(exits.REFUSED, f"there is no stream {topic!r}" + (f" ({hint})" if hint else ""))
-    if partition >= settings["partitions"]:
-        there = counted(settings["partitions"], "partition")
+    if partition >= settings.partitions:
+        there = counted(settings.partitions, "partition")
         end(exits.REFUSED, f"there is no partition {partition} of {topic!r}: it has {there}, and they count from 0")
     return settings

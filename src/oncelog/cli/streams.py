@@ -1,9 +1,21 @@
 """`oncelog streams`: which streams there are, and where each stands."""
 
-from oncelog.cli.listing import AfterOption, JsonOption, LimitOption, Listing, PrefixOption, chosen_limit, none_of, show
+from oncelog.cli.listing import (
+    AfterOption,
+    JsonOption,
+    Kind,
+    LimitOption,
+    Listing,
+    PrefixOption,
+    chosen_limit,
+    none_of,
+    show,
+)
 from oncelog.cli.remote import URL, UrlOption, reached
 from oncelog.cli.screen import Column, age, number
+from oncelog.client.models import StreamInfo
 
+KIND = Kind("/v1/streams", "streams", StreamInfo)
 COLUMNS = (
     Column("topic", "topic"),
     number("part", "partition"),
@@ -29,5 +41,5 @@ def streams_command(
     """
     with reached(url) as log:
         query = {"prefix": prefix or None}
-        listing = Listing(log, "/v1/streams", "streams", query, after=after, limit=chosen_limit(limit, json=json))
+        listing = Listing(log, KIND, query, after=after, limit=chosen_limit(limit, json=json))
         show(listing, COLUMNS, json=json, empty=none_of("there are no streams", prefix, after))
