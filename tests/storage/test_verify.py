@@ -4,9 +4,11 @@
 """
 
 import contextlib
+import errno
 import faulthandler
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from oncelog.cli import exits
 from oncelog.cli.main import app
 from oncelog.core import batch as codec
 from oncelog.core.command import CreateTopic, DeleteRecords
@@ -134,6 +137,57 @@ def test_large_log_is_rebuilt_on_disk_and_nothing_is_left(directory: Path, monke
     assert report.damages == []
     assert report.ids == 4
     assert sorted(path for path in directory.rglob("*")) == before
+
+
+def read_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """No directory can be made beside the log. Those that were made elsewhere. Modes would not do: root may write."""
+    made: list[Path] = []
+    make = os.mkdir
+
+    def mkdir(path: str, mode: int = 0o777) -> None:
+        if Path(path).parent == directory:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        make(path, mode)
+        made.append(Path(path))
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    monkeypatch.setattr(verify_module, "IN_MEMORY_BYTES_MAX", 0)
+    return made
+
+
+def test_large_log_that_may_not_be_written_is_rebuilt_elsewhere(
+    directory: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
+    made = read_only(directory, monkeypatch)
+    report = verify(directory)
+    assert report.damages == []
+    assert report.ids == 4
+    assert [path.parent for path in made] == [elsewhere]
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_large_log_that_can_be_rebuilt_nowhere_is_refused_in_one_line(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    read_only(directory, monkeypatch)
+    with pytest.raises(StorageError, match="Permission denied"):
+        verify(directory)
+    result = CliRunner().invoke(app, ["verify", str(directory)])
+    assert result.exit_code == exits.REFUSED
+    assert result.stderr.startswith(f"oncelog: cannot verify: Permission denied in {directory}/")
+    assert result.stderr.count("\n") == 1
+
+
+def test_log_that_may_not_be_read_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(verify_module, "_locked", refused)
+    with pytest.raises(StorageError, match=f"Permission denied in {journal_directory(directory)}"):
+        verify(directory)
 
 
 def test_running_log_is_refused(directory: Path) -> None:

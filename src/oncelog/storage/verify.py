@@ -1,4 +1,4 @@
-"""`verify`: is a stopped log what it promises to be? Reads everything, changes nothing.
+"""`verify`: is a stopped log what it promises to be? Reads everything, changes nothing of it.
 
  1. Every frame from the first retained one to the end: recovery's own walk. Damage has a file and a position; a torn
     tail behind the last whole group is no damage but what a crash leaves, and is noted.
@@ -8,6 +8,10 @@
     left to another process, since a damaged one can end the process that reads it.
 
 Damage of the journal ends the walk where it is found: nothing behind it can be judged.
+
+The index of its own is in memory, or for a large journal in a directory `.verify-…` beside the log's own two, whose
+device has room for such; where that may not be written, in the system's temporary directory. It is gone afterwards,
+unless the process is killed: then it may be removed by hand.
 """
 
 import contextlib
@@ -44,7 +48,7 @@ from oncelog.storage.recovery import Found, walk
 from oncelog.storage.segment import SEGMENT_HEADER_BYTES, SegmentFiles, list_files
 
 IN_MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""A journal up to this size is rebuilt in memory; a larger one on disk, beside the log."""
+"""A journal up to this size is rebuilt in memory; a larger one on disk."""
 
 _PLACES_PER_LOOK: Final = 1_000
 _FRAME_SECTOR_BYTES: Final = 512
@@ -85,17 +89,21 @@ class Report(msgspec.Struct):
 
 
 def verify(directory: Path, progress: Progress | None = None) -> Report:
-    """Check the log in `directory`. Raises `DirectoryInUse` if it runs, `StorageError` if there is none."""
+    """Check the log in `directory`. Raises `DirectoryInUse` if it runs, `StorageError` if there is none, or if it or
+    what is rebuilt from it cannot be used."""
     begun = time.monotonic()
     report = Report(str(directory))
-    if not journal_directory(directory).is_dir():
-        what = 'it has no directory named "journal"' if directory.is_dir() else "there is no such directory"
-        raise StorageError(f"{directory} is not a log: {what}")
     try:
+        if not journal_directory(directory).is_dir():
+            what = 'it has no directory named "journal"' if directory.is_dir() else "there is no such directory"
+            raise StorageError(f"{directory} is not a log: {what}")
         _verify_held(directory, report, progress)
     except Corruption as error:
         # Found before the walk could begin: a segment that is missing, a header that is damaged.
         report.damages.append(Damage(error.what, error.file, error.position, error.hint))
+    except OSError as error:
+        # Nothing was found out about the log: a directory that may not be looked into, no place to rebuild it.
+        raise StorageError(error.strerror or str(error), file=str(error.filename or directory)) from error
     report.seconds = time.monotonic() - begun
     return report
 
@@ -149,12 +157,21 @@ def _own_index(directory: Path, disk: Disk) -> Iterator[tuple[WholeIndex, IndexW
         index = MemoryIndex()
         yield index, index
         return
-    with tempfile.TemporaryDirectory(prefix=".verify-", dir=directory) as path:
+    with _scratch_directory(directory) as path:
         writer = LmdbWriter(Path(path), durable=False)
         try:
             yield writer.index(), writer
         finally:
             writer.close()
+
+
+def _scratch_directory(directory: Path) -> "tempfile.TemporaryDirectory[str]":
+    """A new directory, beside the log if it may be."""
+    try:
+        return tempfile.TemporaryDirectory(prefix=".verify-", dir=directory)
+    except OSError:
+        # Another user's log, a copy that is mounted to be read, a full device.
+        return tempfile.TemporaryDirectory(prefix="oncelog-verify-")
 
 
 class _Verifier:
