@@ -25,7 +25,7 @@ def test_interrupt_is_a_failure_unless_the_stream_is_followed(
     async def interrupted(*_: Any, **__: Any) -> None:
         sys.stdout.write("first\n")
         signal.raise_signal(signal.SIGINT)
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     monkeypatch.setattr(read, "_read", interrupted)
     result = run_here("read", "t", *follow)
