@@ -1,5 +1,6 @@
 """The verbs against a real server: what they print, what they store, and the code they end with."""
 
+import contextlib
 import errno
 import http.server
 import io
@@ -507,13 +508,60 @@ def damaging(url: str) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Nothing: the test says what it needs."""
 
-    between = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Between)
-    thread = threading.Thread(target=between.serve_forever)
+    with standing(Between) as between:
+        yield between
+
+
+@contextlib.contextmanager
+def standing(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server of somebody else."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{between.server_address[1]}"
-    between.shutdown()
-    thread.join()
-    between.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("status", [200, 301])
+def test_a_page_of_somebody_else_is_no_stored_record(status: int) -> None:
+    class Page(http.server.BaseHTTPRequestHandler):
+        """Reads go through, one would think: of the topic it says what a server says. Writes get a page."""
+
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if "/producers/" in self.path:
+                self._answer(404, b'{"code": "not_found"}')
+            else:
+                self._answer(200, b'{"name": "t", "partitions": 1, "content_type": "text/plain"}')
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(status, b"<html></html>")
+
+        def do_PUT(self) -> None:
+            self.do_POST()
+
+        def _answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json" if body.startswith(b"{") else "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: the test says what it needs."""
+
+    with standing(Page) as url:
+        for arguments in (["v"], ["v", "--create"], [], ["--producer", "imp"]):
+            result = run_here("append", "t", *arguments, url=url, given=b"" if "v" in arguments else b"one\n")
+            assert line_of(result, exits.UNREACHABLE).count("nothing is confirmed") >= 1
+            assert "nothing was stored" not in result.stderr.decode()
+            assert result.stdout == b""
 
 
 def test_damage_on_the_way_is_found_and_ends_with_4(url: str, topic: str, damaging: str) -> None:

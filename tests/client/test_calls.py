@@ -236,6 +236,65 @@ def test_an_answer_of_another_shape_is_unreadable() -> None:
     calling(lambda request: json_answer({"something": "else"}), call)
 
 
+REDIRECT = answer(301, b"moved", Location="https://elsewhere/")
+PAGE = answer(200, b"<html></html>", Content_Type="text/html")
+
+
+@pytest.mark.parametrize("reply", [REDIRECT, PAGE, answer(202), answer(304)], ids=["redirect", "page", "202", "304"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c: c.append("a", 1),
+        lambda c: c.stream("a").append(1, close=True),
+        lambda c: c.stream("a").create(),
+        lambda c: c.stream("a").close(),
+        lambda c: c.stream("a").head(),
+        lambda c: c.delete_topic("a"),
+        lambda c: c.create_topic("a"),
+        lambda c: c.grow_topic("a", 3),
+        lambda c: c.configure_topic("a", dedupe_floor_ms=5),
+        lambda c: c.move_cursor("c", "a", 5),
+        lambda c: c.delete_cursor("c", "a"),
+        lambda c: c.drop_stages([1]),
+        lambda c: c.trim("a", 1),
+        lambda c: c.commit([CommitAppend("a", [1])]),
+    ],
+)
+def test_what_somebody_else_answers_is_no_success(
+    call: Callable[[AsyncClient], Awaitable[object]], reply: bytes
+) -> None:
+    with pytest.raises(AnswerUnreadable):
+        calling(lambda request: reply, call)
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_written"),
+    [
+        (answer(204), False),
+        (answer(200), False),
+        (answer(204, Stream_Next_Offset="0000000000000007"), True),
+        (answer(204, Stream_Next_Offset="7_of_another_server"), True),
+        (answer(204, Stream_Duplicate="true"), True),
+    ],
+)
+def test_an_append_is_confirmed_by_what_only_such_a_server_says(reply: bytes, is_written: bool) -> None:
+    if is_written:
+        result, _ = calling(lambda request: reply, lambda client: client.append("a", 1))
+        assert result.next_offset in (7, -1)  # type: ignore[attr-defined]
+    else:
+        with pytest.raises(AnswerUnreadable, match="nothing is confirmed"):
+            calling(lambda request: reply, lambda client: client.append("a", 1))
+
+
+def test_unchanged_is_an_answer_for_who_asks_so() -> None:
+    async def call(client: AsyncClient) -> object:
+        with pytest.raises(AnswerUnreadable, match="304"):
+            await client.call("GET", "/v1/stream/a")
+        return (await client.call("GET", "/v1/stream/a", headers={"If-None-Match": '"1"'})).status
+
+    assert calling(lambda request: answer(304), call)[0] == 304
+
+
 # --- streams -----------------------------------------------------------------------------------------------------
 
 
@@ -243,7 +302,7 @@ def test_a_stream_is_created_looked_at_closed_and_deleted() -> None:
     def script(request: Request) -> Reply:
         match request.method:
             case "PUT":
-                return answer(201)
+                return answer(201, Stream_Next_Offset="0000000000000000")
             case "HEAD":
                 head = {"Content_Type": "text/plain", "Stream_Next_Offset": "0000000000000042", "Stream_Floor": 7}
                 return answer(200, Stream_Closed="true", **head)  # type: ignore[arg-type]
@@ -300,13 +359,21 @@ APPLICATION = {"fence": 2, "query": "q", "batch": 4, "source_end": "AAE="}
 COMMITTED = {"outcome": [{"topic": "a", "partition": 0, "first": 1, "next": 2}], "duplicate": False, "producer": None}
 RECEIPT = {"topic": "a", "partition": 0, "first": 1, "next": 2, "digest": "ab", "time_ms": 9, "removed": False}
 
+CHANGED = {"name": "a", "partitions": 1}
+NOTHING = answer(204)
+
 Call = Callable[[AsyncClient], Awaitable[object]]
 
 PATHS: list[tuple[Call, str, object, object]] = [
-    (lambda c: c.create_topic("a/b", content_type=""), "PUT /v1/topics/a/b", {"partitions": 1, "content_type": ""}, {}),
+    (
+        lambda c: c.create_topic("a/b", content_type=""),
+        "PUT /v1/topics/a/b",
+        {"partitions": 1, "content_type": ""},
+        CHANGED,
+    ),
     (lambda c: c.topic("a"), "GET /v1/topics/a", None, {"name": "a", "partitions": 1}),
-    (lambda c: c.grow_topic("a", 4), "PATCH /v1/topics/a", {"partitions": 4}, {}),
-    (lambda c: c.configure_topic("a", dedupe_floor_ms=-1), "PATCH /v1/topics/a", {"dedupe_floor_ms": -1}, {}),
+    (lambda c: c.grow_topic("a", 4), "PATCH /v1/topics/a", {"partitions": 4}, CHANGED),
+    (lambda c: c.configure_topic("a", dedupe_floor_ms=-1), "PATCH /v1/topics/a", {"dedupe_floor_ms": -1}, CHANGED),
     (lambda c: c.trim("a", 5), "POST /v1/topics/a/trim", {"partition": 0, "floor": 5, "force": False}, STREAM),
     (
         lambda c: c.delete_records("a", [(1, 2)]),
@@ -330,9 +397,9 @@ PATHS: list[tuple[Call, str, object, object]] = [
         lambda c: c.move_cursor("c", "a", 5, metadata="m"),
         "PUT /v1/cursors/c/a?partition=0",
         {"frontier": 5, "metadata": "m", "pinned": False},
-        {},
+        NOTHING,
     ),
-    (lambda c: c.delete_cursor("c", "a"), "DELETE /v1/cursors/c/a?partition=0", None, {}),
+    (lambda c: c.delete_cursor("c", "a"), "DELETE /v1/cursors/c/a?partition=0", None, NOTHING),
     (lambda c: c.open_application("app"), "POST /v1/applications/app", {}, APPLICATION),
     (lambda c: c.application("app"), "GET /v1/applications/app", None, APPLICATION),
     (
@@ -341,7 +408,7 @@ PATHS: list[tuple[Call, str, object, object]] = [
         {"application": "app", "fence": 2, "ttl_ms": 0, "content_type": "application/json"},
         STAGE,
     ),
-    (lambda c: c.drop_stages([3]), "POST /v1/stages/drop", {"stage_ids": [3]}, {}),
+    (lambda c: c.drop_stages([3]), "POST /v1/stages/drop", {"stage_ids": [3]}, NOTHING),
     (
         lambda c: c.publish("app", 2, "q", 5, [PublishStage(3, "a", 2)], source_end=b"\x00\x01"),
         "POST /v1/publish",
@@ -366,7 +433,7 @@ PATHS: list[tuple[Call, str, object, object]] = [
 
 @pytest.mark.parametrize(("call", "target", "body", "reply"), PATHS, ids=[path[1] for path in PATHS])
 def test_a_call_is_its_path_and_its_members(call: Call, target: str, body: object, reply: object) -> None:
-    _, (request,) = calling(lambda request: json_answer(reply), call)
+    _, (request,) = calling(lambda request: reply if isinstance(reply, bytes) else json_answer(reply), call)
     query = "&".join(f"{name}={value}" for name, value in request.query.items())
     assert f"{request.method} {request.path}" + (f"?{query}" if query else "") == target
     assert (msgspec.json.decode(request.body) if request.body else None) == body

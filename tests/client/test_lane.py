@@ -8,6 +8,7 @@ import pytest
 from oncelog.client.batches import BatchResult, BatchState, Confirmation, Failure, PendingBatch, Settled
 from oncelog.client.dialect import DurableStreamsDialect, Identity, XDialect, dialect_of
 from oncelog.client.errors import (
+    AnswerUnreadable,
     Conflict,
     DeadLettered,
     Fenced,
@@ -640,3 +641,16 @@ def test_every_three_answers_settle_every_batch_once_and_in_order(answers: tuple
     assert sum(one.batch.count if isinstance(one, Failure) else one.count for one in settled) == 5
     assert freed == 5 * cost(b"1")
     assert lane.ended == any(isinstance(one, Failure) for one in settled)
+
+
+def test_an_answer_of_somebody_else_ends_the_lane_and_leaves_the_outcome_open() -> None:
+    lane, batches = flying(3)
+    foreign = AnswerUnreadable("a page")
+    lane.confirmed(batches[1], ok(batches[1]), 0)
+    lane.unreadable(batches[0], foreign, 0)
+    lane.confirmed(batches[2], ok(batches[2]), 0)
+    failure, *others = lane.drain()[0]
+    assert isinstance(failure, Failure)
+    assert (failure.error, failure.batch.seq, failure.batch.maybe_written) == (foreign, 1, True)
+    assert [one.seq for one in others if isinstance(one, BatchResult)] == [2, 3]
+    assert lane.ended

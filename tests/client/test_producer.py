@@ -7,6 +7,7 @@ import pytest
 import uvloop
 
 from oncelog.client import (
+    AnswerUnreadable,
     AsyncClient,
     BatchResult,
     ClientError,
@@ -19,6 +20,7 @@ from oncelog.client import (
     ProducerStopped,
     SequenceGap,
 )
+from oncelog.client.options import DialectName
 from tests.client.peer import CUT, FakeLog, Heard, Peer, Reply, Request, answer, problem, run
 from tests.client.producing import TOPIC, numbers, producing
 
@@ -448,11 +450,27 @@ def test_a_dead_letter_stream_that_refuses_too_stops_the_producer_with_the_first
     run(main())
 
 
-def test_a_status_that_no_append_is_answered_with_stops_the_producer() -> None:
+@pytest.mark.parametrize("dialect", ["x", "durable-streams"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        answer(301, Location="/elsewhere"),
+        answer(200, b"<html></html>", Content_Type="text/html"),
+        answer(202, Stream_Next_Offset=1),
+        answer(204),
+    ],
+    ids=["redirect", "page", "202", "204"],
+)
+def test_what_somebody_else_answers_stops_the_producer_and_confirms_nothing(reply: bytes, dialect: DialectName) -> None:
     async def main() -> None:
-        async with producing(lambda request: answer(301, Location="/elsewhere")) as (_peer, producer):
+        acks, errors = Heard(), Heard()
+        async with producing(
+            lambda request: reply, dialect=dialect, on_batch_ack=acks, on_error=errors, dead_letter="dead"
+        ) as (_peer, producer):
             await producer.append(1)
-            with pytest.raises(ClientError, match="301"):
+            with pytest.raises(AnswerUnreadable, match="nothing is confirmed"):
                 await producer.flush()
+        ((error, batch),) = errors
+        assert (acks, type(error), batch.maybe_written) == ([], AnswerUnreadable, True)
 
     run(main())

@@ -19,7 +19,15 @@ from oncelog.cli.listing import PartitionOption, StreamArgument
 from oncelog.cli.remote import URL, Remote, UrlOption, end_if_missing, failure, reached, stream_path
 from oncelog.cli.screen import counted, end, print_json, progress, say
 from oncelog.client.batches import BatchResult
-from oncelog.client.errors import ClientError, Conflict, NotFound, ProducerStopped
+from oncelog.client.calls import placed
+from oncelog.client.errors import (
+    AnswerUnreadable,
+    ClientError,
+    Conflict,
+    NotFound,
+    OutcomeUnknown,
+    ProducerStopped,
+)
 from oncelog.client.sync import Client
 from oncelog.client.wire import BATCHES
 from oncelog.core.content_type import is_json, json_flaw
@@ -131,7 +139,7 @@ def _early_end_told(url: str, so_far: SoFar, *, is_named: bool) -> Iterator[None
         end(exits.REFUSED, f"{lost}; {so_far.told()}")
     except ClientError as error:
         code, said = failure(url, error)
-        end(code, f"{said}; {so_far.told()}")
+        end(code, f"{said}; {so_far.told(is_sure=not isinstance(error, (AnswerUnreadable, OutcomeUnknown)))}")
     except KeyboardInterrupt:
         end(exits.REFUSED, f"interrupted; {so_far.interrupted(is_named=is_named)}")
 
@@ -163,7 +171,7 @@ def _create(log: Remote, topic: str, partition: int, content_type: str) -> None:
         end_if_missing(log, topic, partition, hint)
         return
     with contextlib.suppress(Conflict):
-        log.request("PUT", stream_path(topic), None, {"Content-Type": content_type}, b"")
+        placed(log.request("PUT", stream_path(topic), None, {"Content-Type": content_type}, b""))
 
 
 # --- one value -------------------------------------------------------------------------------------------------

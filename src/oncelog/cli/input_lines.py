@@ -119,10 +119,13 @@ class SoFar:
             self._blanks_passed += 1
         self.next_line = records + self._blanks_passed + 1
 
-    def told(self, at_line: int = 0) -> str:
-        """What is stored, and which line is the next if that is not `at_line`, which was just told of."""
+    def told(self, at_line: int = 0, *, is_sure: bool = True) -> str:
+        """What is stored, and which line is the next if that is not `at_line`, which was just told of.
+
+        Not `is_sure`: what was sent last may be stored too.
+        """
         if not self.stored:
-            said = "nothing was stored"
+            said = "nothing was stored" if is_sure else "nothing is confirmed"
         else:
             said = f"{counted(self.stored, 'line')} {'is' if self.stored == 1 else 'are'} stored"
         if self.next_line in (1, at_line):

@@ -17,6 +17,7 @@ from oncelog.cli.live_check import RawPage, shaped
 from oncelog.cli.screen import counted, end
 from oncelog.client.calls import Caller, Timeouts, decoded
 from oncelog.client.connection import Address, connect, parse_address
+from oncelog.client.dialect import confirmed
 from oncelog.client.errors import (
     AnswerUnreadable,
     ClientError,
@@ -72,11 +73,7 @@ class Remote:
 
     def append(self, topic: str, partition: int, headers: Mapping[str, str | int], body: bytes) -> Answer:
         """Stores one batch under the claim in `headers`. Raises AnswerUnreadable if the answer does not say so."""
-        answer = self.request("POST", stream_path(topic), {"partition": partition}, headers, body)
-        # A duplicate may have been stored so long ago that its place is forgotten; it says that it is one.
-        if answer.number("stream-next-offset") < 0 and not answer.flag("stream-duplicate"):
-            raise AnswerUnreadable("the answer to an append does not say where the records are")
-        return answer
+        return confirmed(self.request("POST", stream_path(topic), {"partition": partition}, headers, body))
 
     def request(
         self,

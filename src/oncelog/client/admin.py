@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from oncelog.client.calls import Caller, decoded
+from oncelog.client.calls import Caller, decoded, done
 from oncelog.client.errors import NotFound, refusal_of
 from oncelog.client.models import (
     Application,
@@ -82,6 +82,7 @@ class Admin:
         body = {"partitions": partitions, "content_type": content_type, **settings}
         path = f"/v1/topics/{topic_path(topic)}"
         answer = await self._caller.call("PUT", path, body=msgspec.json.encode(body))
+        decoded(answer, TopicInfo)
         return answer.status == 201
 
     async def topic(self, topic: str) -> TopicInfo:
@@ -90,8 +91,7 @@ class Admin:
 
     async def grow_topic(self, topic: str, partitions: int) -> None:
         """Adds partitions until there are so many."""
-        path = f"/v1/topics/{topic_path(topic)}"
-        await self._caller.call("PATCH", path, body=msgspec.json.encode({"partitions": partitions}))
+        await self._change_topic(topic, {"partitions": partitions})
 
     async def configure_topic(
         self,
@@ -105,7 +105,11 @@ class Admin:
         settings = _given(
             content_type=content_type, dedupe_floor_ms=dedupe_floor_ms, duplicate_window_ms=duplicate_window_ms
         )
-        await self._caller.call("PATCH", f"/v1/topics/{topic_path(topic)}", body=msgspec.json.encode(settings))
+        await self._change_topic(topic, settings)
+
+    async def _change_topic(self, topic: str, changes: dict[str, object]) -> None:
+        path = f"/v1/topics/{topic_path(topic)}"
+        decoded(await self._caller.call("PATCH", path, body=msgspec.json.encode(changes)), TopicInfo)
 
     async def delete_topic(self, topic: str) -> None:
         """Unlinks the name, all partitions. `NotFound` if there is no such topic."""
@@ -182,13 +186,15 @@ class Admin:
         """Says that everything below `frontier` is processed. A pinned cursor keeps records from being trimmed."""
         body = {"frontier": frontier, "metadata": metadata, "pinned": pinned}
         path = target(_cursor_path(name, topic), {"partition": partition})
-        await self._caller.call("PUT", path, body=msgspec.json.encode(body))
+        done(await self._caller.call("PUT", path, body=msgspec.json.encode(body)))
 
     async def delete_cursor(self, name: str, topic: str, *, partition: int = 0) -> None:
         """Forgets a cursor; it need not be there."""
         path = _cursor_path(name, topic)
         answer, _ = await self._caller.answer("DELETE", path, {"partition": partition})
-        if answer.status >= 400 and answer.status != 404:
+        if answer.status < 400:
+            done(answer)
+        elif answer.status != 404:
             raise refusal_of(answer)
 
     # --- commits ------------------------------------------------------------------------------------------------------
@@ -254,7 +260,8 @@ class Admin:
 
     async def drop_stages(self, stage_ids: Sequence[int]) -> None:
         """Frees stages that will not be published."""
-        await self._caller.call("POST", "/v1/stages/drop", body=msgspec.json.encode({"stage_ids": list(stage_ids)}))
+        body = msgspec.json.encode({"stage_ids": list(stage_ids)})
+        done(await self._caller.call("POST", "/v1/stages/drop", body=body))
 
     async def publish(
         self,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from oncelog.client.errors import ClientError, Refused
+from oncelog.client.errors import ClientError
 from oncelog.client.packing import Form, Item, ProducerRecord
 
 
@@ -61,13 +61,13 @@ class PendingBatch:
         self.attempts = 0
         """How often it was put on a connection."""
         self.maybe_written = False
-        """An attempt was lost without an answer, and no later answer has settled what became of it."""
+        """An attempt was lost without an answer that can be read, and no later answer has settled what became of it."""
         self.strayed = False
         """An attempt was lost: a copy may still wait at the server, under this number."""
         self.first_attempt_s = 0.0
         self.state = BatchState.WAITING
         self.result: Confirmation | None = None
-        self.error: Refused | None = None
+        self.error: ClientError | None = None
 
     @property
     def records(self) -> list[ProducerRecord]:

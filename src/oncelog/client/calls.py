@@ -22,6 +22,9 @@ Shape = TypeVar("Shape")
 BACKOFF_MS: Final = 20
 BACKOFF_MAX_MS: Final = 1_000
 
+READING: Final = frozenset(("GET", "HEAD"))
+"""Methods that change nothing."""
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -47,9 +50,19 @@ class Channel:
         self._closed = False
 
     async def ask(
-        self, request: bytes, *, writes: bool, silence_s: float | None = None, request_s: float | None = None
+        self,
+        request: bytes,
+        *,
+        writes: bool,
+        asks_if_changed: bool = False,
+        silence_s: float | None = None,
+        request_s: float | None = None,
     ) -> tuple[Answer, bool]:
-        """The first answer that is not "try again", and whether an attempt before it may have been carried out."""
+        """The first answer that is not "try again", and whether an attempt before it may have been carried out.
+
+        It is a success or a refusal. Anything else is `AnswerUnreadable`: somebody on the way answered, and what became
+        of a write is as unknown as without an answer.
+        """
         loop = asyncio.get_running_loop()
         silence_s = self._timeouts.silence_s if silence_s is None else silence_s
         request_s = self._timeouts.request_s if request_s is None else request_s
@@ -66,7 +79,11 @@ class Channel:
                 maybe_done = maybe_done or error.sent
                 cause = error
             else:
-                if answer.status < 400 or not (refusal := refusal_of(answer)).retryable:
+                if answer.status < 300 or (answer.status == 304 and asks_if_changed):
+                    return answer, maybe_done
+                if answer.status < 400:
+                    raise _foreign(answer)
+                if not (refusal := refusal_of(answer)).retryable:
                     return answer, maybe_done
                 cause = refusal
                 pause_s = max(pause_s, refusal.retry_after_s)
@@ -128,7 +145,8 @@ class Caller:
         """Any answer that is not "try again", refusals included."""
         head = self.head(method, target(path, query), headers)
         request = head.bodiless() if body is None else head.request(body)
-        return await self._channel.ask(request, writes=method not in ("GET", "HEAD"))
+        asks_if_changed = any(name.lower() == "if-none-match" for name in headers or ())
+        return await self._channel.ask(request, writes=method not in READING, asks_if_changed=asks_if_changed)
 
     async def call(
         self,
@@ -164,6 +182,24 @@ class Caller:
     async def close(self) -> None:
         """Ends the channel for short calls; others belong to those who made them."""
         await self._channel.close()
+
+
+def done(answer: Answer) -> None:
+    """A success that has nothing to tell. Raises AnswerUnreadable: a page that somebody on the way shows is a 200."""
+    if answer.status != 204:
+        raise _foreign(answer)
+
+
+def placed(answer: Answer) -> Answer:
+    """A success that says where a stream ends, as only a server of this protocol does. Raises AnswerUnreadable."""
+    if "stream-next-offset" not in answer.headers:
+        raise _foreign(answer)
+    return answer
+
+
+def _foreign(answer: Answer) -> AnswerUnreadable:
+    to = f" (Location: {answer.headers['location'][:200]})" if "location" in answer.headers else ""
+    return AnswerUnreadable(f"no server of this protocol answers so: status {answer.status}{to}; nothing is confirmed")
 
 
 def decoded(answer: Answer, shape: type[Shape] | Any) -> Shape:

@@ -10,7 +10,7 @@ durable-streams: the client counts epochs; a restart comes with a higher one.
 from typing import Final, NamedTuple, Protocol
 
 from oncelog.client.batches import Confirmation
-from oncelog.client.errors import Refused, refusal_of
+from oncelog.client.errors import AnswerUnreadable, Refused, refusal_of
 from oncelog.client.models import Scope
 from oncelog.client.options import ProducerSettings, new_session
 from oncelog.client.wire import Answer, header_line
@@ -103,10 +103,32 @@ def dialect_of(settings: ProducerSettings) -> Dialect:
     return XDialect() if settings.dialect == "x" else DurableStreamsDialect()
 
 
-def verdict_of(answer: Answer) -> Confirmation | Refused:
-    """What an answer to a claim means. A status that no append is answered with is a refusal like any other."""
-    if answer.status not in (200, 201, 204):
+def confirmed(answer: Answer) -> Answer:
+    """A success of an append that only a server of the protocol can have sent. Raises AnswerUnreadable.
+
+    It says where the record is, or that it was there before: a duplicate may be so old that its place is forgotten. A
+    200 that says neither is the page of a proxy, and the record is nowhere.
+    """
+    headers = answer.headers
+    has_place = "stream-next-offset" in headers or "x-stream-offset" in headers
+    has_epoch = "producer-epoch" in headers or "x-producer-epoch" in headers
+    is_known = answer.flag("stream-duplicate") or (answer.status == 204 and has_epoch)
+    if answer.status not in (200, 201, 204) or not (has_place or is_known):
+        raise AnswerUnreadable(
+            f"status {answer.status}, and nothing that says where the record is: no server of this protocol answers an "
+            "append so; nothing is confirmed"
+        )
+    return answer
+
+
+def verdict_of(answer: Answer) -> Confirmation | Refused | AnswerUnreadable:
+    """What an answer to a claim means."""
+    if answer.status >= 400:
         return refusal_of(answer)
+    try:
+        confirmed(answer)
+    except AnswerUnreadable as error:
+        return error
     epoch = answer.number("x-producer-epoch")
     if epoch < 0:
         epoch = answer.number("producer-epoch")

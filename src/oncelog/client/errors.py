@@ -28,7 +28,7 @@ class ConnectionLost(ClientError):
 
 
 class AnswerUnreadable(ClientError):
-    """The server answered with something else than the protocol promises."""
+    """The answer is not what the protocol promises: a proxy's, perhaps. It confirms nothing and denies nothing."""
 
 
 class Unreachable(ClientError):

@@ -10,7 +10,7 @@ States of a batch:
     SENT       on the connection, unanswered
     HELD       refused for now: overloaded, or a gap that an earlier batch of ours explains
     CONFIRMED  on the server's disk
-    REFUSED    refused for good
+    REFUSED    refused for good, or answered by somebody who is no such server
 
 Invariants. Numbers rise by one within `batches`, and none is ever used for two contents that could both be accepted.
 Settled batches leave at the front alone, so callers hear of them in order. While one batch is held, none is sent until
@@ -26,6 +26,7 @@ from oncelog.client.backoff import Backoff
 from oncelog.client.batches import BatchResult, BatchState, Confirmation, Failure, PendingBatch, Settled
 from oncelog.client.dialect import EPOCH_UNKNOWN, OFFSET_UNKNOWN, Dialect, Identity
 from oncelog.client.errors import (
+    AnswerUnreadable,
     ClientError,
     DeadLettered,
     OutcomeUnknown,
@@ -197,6 +198,15 @@ class Lane:
         self._settle()
         self._release(now)
 
+    def unreadable(self, batch: PendingBatch, error: AnswerUnreadable, now: float) -> None:
+        """Somebody on the way answered. Nothing is confirmed, and a copy may have been passed on all the same."""
+        self._answered(batch)
+        self._stray(batch, sent=True)
+        batch.state = BatchState.REFUSED
+        batch.error = error
+        self._settle()
+        self._release(now)
+
     def lost(self, batch: PendingBatch, *, sent: bool, now: float) -> None:
         """The connection ended first. The batch goes again, whatever became of it."""
         self._answered(batch)
@@ -364,7 +374,9 @@ class Lane:
                 return True
         return False
 
-    def _is_of_content(self, error: Refused) -> bool:
+    def _is_of_content(self, error: ClientError) -> bool:
+        if not isinstance(error, Refused):
+            return False
         return error.code in CONTENT_CODES if error.has_code else error.status in CONTENT_STATUSES
 
     def _may_bury(self, batch: PendingBatch) -> bool:

@@ -19,7 +19,15 @@ from oncelog.client.backoff import Backoff
 from oncelog.client.batches import BatchState, Failure, PendingBatch
 from oncelog.client.connection import Connection, connect
 from oncelog.client.dialect import dialect_of, verdict_of
-from oncelog.client.errors import BufferFull, ClientError, ConnectionLost, DeadLettered, ProducerStopped, Refused
+from oncelog.client.errors import (
+    AnswerUnreadable,
+    BufferFull,
+    ClientError,
+    ConnectionLost,
+    DeadLettered,
+    ProducerStopped,
+    Refused,
+)
 from oncelog.client.lane import NEVER, Lane
 from oncelog.client.models import ProducerInfo
 from oncelog.client.options import ProducerOptions, ProducerSettings
@@ -331,6 +339,8 @@ class AsyncIdempotentProducer:
             verdict = verdict_of(answer)
             if isinstance(verdict, Refused):
                 lane.refused(batch, verdict, now)
+            elif isinstance(verdict, AnswerUnreadable):
+                lane.unreadable(batch, verdict, now)
             else:
                 self._backoff.reset()
                 lane.confirmed(batch, verdict, now)

@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from oncelog.client.calls import Caller
+from oncelog.client.calls import Caller, done, placed
+from oncelog.client.dialect import confirmed
 from oncelog.client.errors import NotFound, refusal_of
 from oncelog.client.packing import HeadersGiven, Packer
 from oncelog.client.wire import JSON, header_line, topic_path
@@ -60,7 +61,7 @@ class AsyncStream:
         if closed:
             headers["Stream-Closed"] = "true"
         answer = await self.caller.call("PUT", self.path, headers=headers, body=b"")
-        return answer.status == 201
+        return placed(answer).status == 201
 
     async def append(
         self,
@@ -96,7 +97,7 @@ class AsyncStream:
             lines["Stream-Closed"] = "true"
         body = self._packer.body(form, [item])
         answer = await self.caller.call("POST", self.path, {"partition": partition}, headers=lines, body=body)
-        next_offset = answer.number("stream-next-offset")
+        next_offset = confirmed(answer).number("stream-next-offset")
         return AppendResult(
             max(-1, next_offset - 1),
             next_offset,
@@ -109,7 +110,7 @@ class AsyncStream:
         """Ends the stream: nothing can follow. Returns its end."""
         headers = {"Stream-Closed": "true"}
         answer = await self.caller.call("POST", self.path, {"partition": partition}, headers=headers, body=b"")
-        return answer.number("stream-next-offset")
+        return placed(answer).number("stream-next-offset")
 
     async def head(self, *, partition: int = 0) -> StreamHead:
         """Where the stream stands. `NotFound` if there is none."""
@@ -120,6 +121,7 @@ class AsyncStream:
             raise NotFound(404, "topic_missing", f"there is no {missing}", {})
         if answer.status >= 400:
             raise refusal_of(answer)
+        placed(answer)
         return StreamHead(
             answer.headers.get("content-type", ""),
             answer.number("stream-next-offset"),
@@ -130,6 +132,8 @@ class AsyncStream:
     async def delete(self) -> None:
         """Unlinks the name, all partitions. `NotFound` if there is no such stream."""
         answer, maybe_done = await self.caller.answer("DELETE", self.path)
+        if answer.status < 400:
+            done(answer)
         # A first attempt whose answer was lost may have unlinked it.
-        if answer.status >= 400 and not (answer.status == 404 and maybe_done):
+        elif not (answer.status == 404 and maybe_done):
             raise refusal_of(answer)

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from xxhash import xxh3_128
 
 from oncelog.client import Conflict
+from oncelog.client.dialect import confirmed
 from oncelog.client.packing import now_ms
 from oncelog.client.wire import BATCHES, Answer, topic_path
 from oncelog.core import batch as codec
@@ -237,7 +238,7 @@ class _Lane:
         }
         try:
             path = f"/v1/stream/{topic_path(self._topic)}"
-            return self._link.call("POST", path, {"partition": self._partition}, headers=headers, body=body)
+            return confirmed(self._link.call("POST", path, {"partition": self._partition}, headers=headers, body=body))
         except Conflict as error:
             if error.code in ("id_conflict", "sequence_conflict"):
                 raise self._changed(str(error)) from error
