@@ -190,6 +190,26 @@ def test_a_closed_client_asks_nothing() -> None:
     run(main())
 
 
+def test_a_write_under_way_when_the_client_closes_is_of_unknown_outcome_and_a_read_unreachable() -> None:
+    async def main() -> None:
+        async def hold(request: Request) -> Reply:
+            await asyncio.Event().wait()
+            return CUT
+
+        async with Peer(hold) as peer:
+            client = AsyncClient(peer.url)
+            under_way = asyncio.gather(client.append("a", 1), client.stream("a").head(), return_exceptions=True)
+            await peer.came(1)
+            await client.close()
+            write, read = await under_way
+            assert isinstance(write, OutcomeUnknown), write
+            assert isinstance(read, Unreachable), read
+            assert "the client is closed" in str(write)
+            assert "the client is closed" in str(read)
+
+    run(main())
+
+
 def test_many_calls_share_one_connection() -> None:
     async def main() -> None:
         log = FakeLog()

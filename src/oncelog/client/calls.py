@@ -87,13 +87,14 @@ class Channel:
                     return answer, maybe_done
                 cause = refusal
                 pause_s = max(pause_s, refusal.retry_after_s)
-            if loop.time() + pause_s > deadline:
+            if self._closed or loop.time() + pause_s > deadline:
                 break
             await asyncio.sleep(pause_s)
+        said = "the client is closed" if self._closed else f"no answer within {request_s:g} s"
         if maybe_done and writes:
-            raise OutcomeUnknown(f"no answer within {request_s:g} s; it may have been done: {cause}") from cause
+            raise OutcomeUnknown(f"{said}; it may have been done: {cause}") from cause
         if isinstance(cause, ConnectionLost):
-            raise Unreachable(f"no answer within {request_s:g} s: {cause}") from cause
+            raise Unreachable(f"{said}: {cause}") from cause
         raise cause
 
     def reset(self) -> None:
@@ -108,9 +109,9 @@ class Channel:
             await self._connection.close()
 
     async def _connected(self) -> Connection:
-        if self._closed:
-            raise Unreachable("the client is closed")
         async with self._connecting:
+            if self._closed:
+                raise ConnectionLost("nothing was sent", sent=False)
             if self._connection is None or not self._connection.open:
                 self._connection = await connect(self._address, self._timeouts.connect_s)
             return self._connection
