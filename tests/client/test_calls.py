@@ -210,6 +210,24 @@ def test_a_write_under_way_when_the_client_closes_is_of_unknown_outcome_and_a_re
     run(main())
 
 
+def test_a_client_that_closes_while_it_connects_leaves_no_connection_and_tells_the_call() -> None:
+    async def main() -> None:
+        async def hold(request: Request) -> Reply:
+            await asyncio.Event().wait()
+            return CUT
+
+        async with Peer(hold) as peer:
+            client = AsyncClient(peer.url)
+            under_way = asyncio.gather(client.append("a", 1), client.health(), return_exceptions=True)
+            await asyncio.sleep(0)
+            await client.close()
+            assert [type(outcome) for outcome in await under_way] == [Unreachable, Unreachable]
+            await peer.until(lambda: peer.connection_count == 1 and not peer.sides)
+            assert peer.requests == []
+
+    run(main())
+
+
 def test_many_calls_share_one_connection() -> None:
     async def main() -> None:
         log = FakeLog()

@@ -110,10 +110,13 @@ class Channel:
 
     async def _connected(self) -> Connection:
         async with self._connecting:
-            if self._closed:
-                raise ConnectionLost("nothing was sent", sent=False)
-            if self._connection is None or not self._connection.open:
+            if not self._closed and (self._connection is None or not self._connection.open):
                 self._connection = await connect(self._address, self._timeouts.connect_s)
+            if self._closed:
+                # If `close` came while this was connecting, it saw no connection: nobody else would end it.
+                await self.close()
+                raise ConnectionLost("nothing was sent", sent=False)
+            assert self._connection is not None
             return self._connection
 
 
