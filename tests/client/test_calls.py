@@ -265,6 +265,36 @@ def test_a_delete_whose_answer_was_lost_may_find_nothing(reply: bytes, is_error:
     calling(lambda request: next(lost, reply), once)
 
 
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_proxy_that_gives_up_leaves_a_write_of_unknown_outcome_and_a_read_without_harm(status: int) -> None:
+    async def call(client: AsyncClient) -> object:
+        with pytest.raises(OutcomeUnknown, match=str(status)):
+            await client.append("a", 1)
+        with pytest.raises(Overloaded):
+            await client.health()
+        return None
+
+    calling(lambda request: answer(status), call)
+
+
+def test_a_delete_that_a_proxy_gave_up_on_may_find_nothing() -> None:
+    replies = iter([answer(504)])
+    calling(lambda request: next(replies, problem(404, "topic_missing")), lambda client: client.delete_topic("a"))
+
+
+@pytest.mark.parametrize(
+    ("first", "maybe_done"), [(CUT, True), (answer(504), True), (problem(503, "overloaded", retryable=True), False)]
+)
+def test_a_refusal_says_whether_an_attempt_before_it_may_have_been_done(first: Reply, maybe_done: bool) -> None:
+    async def call(client: AsyncClient) -> object:
+        with pytest.raises(NotFound) as caught:
+            await client.append("a", 1)
+        return caught.value.maybe_done
+
+    replies = iter([first])
+    assert calling(lambda request: next(replies, problem(404, "topic_missing")), call)[0] is maybe_done
+
+
 def test_an_answer_of_another_shape_is_unreadable() -> None:
     async def call(client: AsyncClient) -> object:
         with pytest.raises(AnswerUnreadable):

@@ -2,7 +2,8 @@
 
 Everything that is sent here may be sent twice: reads change nothing, and writes carry a claim or have the same effect
 again. So an attempt that got no answer, or a 503, is repeated until the time is up. Then the caller learns what is
-known: `Unreachable` if nothing can have happened, `OutcomeUnknown` if it may have.
+known: `Unreachable` if nothing can have happened, `OutcomeUnknown` if it may have. A bare 502 or 504 says no more than
+no answer: the proxy that sent it cannot know.
 """
 
 import asyncio
@@ -85,6 +86,8 @@ class Channel:
                     raise _foreign(answer)
                 if not (refusal := refusal_of(answer)).retryable:
                     return answer, maybe_done
+                # Without the server's word, somebody on the way gave up waiting, perhaps, and had passed it on.
+                maybe_done = maybe_done or not refusal.is_told_retryable
                 cause = refusal
                 pause_s = max(pause_s, refusal.retry_after_s)
             if self._closed or loop.time() + pause_s > deadline:
@@ -162,9 +165,11 @@ class Caller:
         body: bytes | None = None,
     ) -> Answer:
         """A success; refusals are raised."""
-        answer, _ = await self.answer(method, path, query, headers=headers, body=body)
+        answer, maybe_done = await self.answer(method, path, query, headers=headers, body=body)
         if answer.status >= 400:
-            raise refusal_of(answer)
+            refusal = refusal_of(answer)
+            refusal.maybe_done = maybe_done and method not in READING
+            raise refusal
         return answer
 
     async def json(

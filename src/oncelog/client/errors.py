@@ -87,6 +87,8 @@ class Refused(ClientError):
         self.members = members
         self.retry_after_s = retry_after_s
         """What the server asked for; 0 if it did not say."""
+        self.maybe_done = False
+        """An attempt of the same call before this answer got none that can be trusted, and may have been done."""
 
     @property
     def retryable(self) -> bool:
