@@ -25,7 +25,9 @@ from oncelog.client import (
     PublishStage,
     StreamNew,
     Unreachable,
+    calls,
 )
+from oncelog.client.connection import Connection
 from tests.client.peer import CUT, FakeLog, Peer, Reply, Request, Script, answer, json_answer, problem, run
 
 
@@ -166,6 +168,48 @@ def test_a_write_without_an_answer_is_of_unknown_outcome_and_a_read_unreachable(
         return None
 
     calling(lambda request: CUT, call)
+
+
+def test_an_answer_that_trickles_does_not_outlast_the_time_of_the_call() -> None:
+    async def main() -> None:
+        peer: Peer
+
+        async def trickle(request: Request) -> Reply:
+            (side,) = peer.sides
+
+            def drip(drops: bytes) -> None:
+                if not side.transport.is_closing():
+                    side.transport.write(drops)
+                    asyncio.get_running_loop().call_later(0.02, drip, b"a")
+
+            drip(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            await asyncio.Event().wait()
+            return CUT
+
+        async with Peer(trickle) as peer, AsyncClient(peer.url, request_timeout_ms=200) as client:
+            async with asyncio.timeout(5):
+                with pytest.raises(OutcomeUnknown, match="not whole in time"):
+                    await client.append("a", 1)
+            await peer.until(lambda: not peer.sides)
+            async with asyncio.timeout(5):
+                with pytest.raises(Unreachable):
+                    await client.health()
+
+    run(main())
+
+
+def test_connecting_does_not_outlast_the_time_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: object) -> Connection:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def main() -> None:
+        monkeypatch.setattr(calls, "connect", never)
+        async with AsyncClient(request_timeout_ms=50) as client, asyncio.timeout(5):
+            with pytest.raises(Unreachable, match="no connection in time"):
+                await client.append("a", 1)
+
+    run(main())
 
 
 def test_a_server_that_is_not_there_is_unreachable_also_for_writes() -> None:

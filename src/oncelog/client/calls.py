@@ -56,26 +56,23 @@ class Channel:
         *,
         writes: bool,
         asks_if_changed: bool = False,
-        silence_s: float | None = None,
-        request_s: float | None = None,
+        wait_s: float | None = None,
     ) -> tuple[Answer, bool]:
         """The first answer that is not "try again", and whether an attempt before it may have been carried out.
 
         It is a success or a refusal. Anything else is `AnswerUnreadable`: somebody on the way answered, and what became
-        of a write is as unknown as without an answer.
+        of a write is as unknown as without an answer. `wait_s`: one attempt alone, which takes as long as the server is
+        not silent for longer than that.
         """
         loop = asyncio.get_running_loop()
-        silence_s = self._timeouts.silence_s if silence_s is None else silence_s
-        request_s = self._timeouts.request_s if request_s is None else request_s
-        deadline = loop.time() + request_s
+        deadline = loop.time() + self._timeouts.request_s if wait_s is None else None
         backoff = Backoff(BACKOFF_MS, BACKOFF_MAX_MS)
         maybe_done = False
         while True:
             cause: ClientError
             pause_s = backoff.next_s()
             try:
-                connection = await self._connected()
-                answer = await connection.request(request, silence_s)
+                answer = await self._attempt(request, self._timeouts.silence_s if wait_s is None else wait_s, deadline)
             except ConnectionLost as error:
                 maybe_done = maybe_done or error.sent
                 cause = error
@@ -90,10 +87,11 @@ class Channel:
                 maybe_done = maybe_done or not refusal.is_told_retryable
                 cause = refusal
                 pause_s = max(pause_s, refusal.retry_after_s)
-            if self._closed or loop.time() + pause_s > deadline:
+            if self._closed or deadline is None or loop.time() + pause_s > deadline:
                 break
             await asyncio.sleep(pause_s)
-        said = "the client is closed" if self._closed else f"no answer within {request_s:g} s"
+        time_s = self._timeouts.request_s if wait_s is None else wait_s
+        said = "the client is closed" if self._closed else f"no answer within {time_s:g} s"
         if maybe_done and writes:
             raise OutcomeUnknown(f"{said}; it may have been done: {cause}") from cause
         if isinstance(cause, ConnectionLost):
@@ -110,6 +108,22 @@ class Channel:
         self._closed = True
         if self._connection is not None:
             await self._connection.close()
+
+    async def _attempt(self, request: bytes, silence_s: float, deadline: float | None) -> Answer:
+        """One attempt, lost at the deadline whatever comes by then: a server whose bytes trickle is never silent."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._connected()
+        except TimeoutError:
+            raise ConnectionLost("no connection in time", sent=False) from None
+        if deadline is None:
+            return await connection.request(request, silence_s)
+        # Answers belong to requests by their order: what comes on this connection is of no use without this answer.
+        expiry = asyncio.get_running_loop().call_at(deadline, connection.abort, "the answer was not whole in time")
+        try:
+            return await connection.request(request, silence_s)
+        finally:
+            expiry.cancel()
 
     async def _connected(self) -> Connection:
         async with self._connecting:

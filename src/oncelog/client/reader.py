@@ -159,7 +159,7 @@ class AsyncReader:
             if wait:
                 waiting = query | {"live": "long-poll", "cursor": self._poll_cursor or None}
                 try:
-                    answer = await self._send(waiting, silence_s=LONG_POLL_S, request_s=0)
+                    answer = await self._send(waiting, wait_s=LONG_POLL_S)
                 except (Unreachable, Refused) as error:
                     # A server that takes no waits, but reads, is asked now and then; not in a tight circle.
                     asked_s = error.retry_after_s if isinstance(error, Refused) else 0
@@ -177,11 +177,10 @@ class AsyncReader:
         self,
         query: dict[str, str | int | None],
         *,
-        silence_s: float | None = None,
-        request_s: float | None = None,
+        wait_s: float | None = None,
     ) -> Answer:
         request = self._caller.head("GET", target(self._path, query), {"Accept": BATCHES}).bodiless()
-        answer, _ = await self._channel.ask(request, writes=False, silence_s=silence_s, request_s=request_s)
+        answer, _ = await self._channel.ask(request, writes=False, wait_s=wait_s)
         return answer
 
     def _advance(self, answer: Answer) -> None:
