@@ -561,9 +561,11 @@ def test_a_call_is_its_path_and_its_members(call: Call, target: str, body: objec
         lambda c: c.delete_cursor("c", "a"),
     ],
 )
-def test_what_may_not_exist_is_none(call: Call) -> None:
+def test_what_may_not_exist_is_none_if_our_server_says_so(call: Call) -> None:
     result, _ = calling(lambda request: problem(404, "not_found"), call)
     assert result is None
+    with pytest.raises(NotFound):
+        calling(lambda request: answer(404), call)
 
 
 def test_a_missing_topic_is_always_an_error() -> None:

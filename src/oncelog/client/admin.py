@@ -59,7 +59,9 @@ class Admin:
         try:
             return await self._caller.json(shape, "GET", path, query)
         except NotFound as error:
-            if error.code == "topic_missing":
+            # Only our server's own word. A page that a proxy does not have says nothing about a cursor, and a reader
+            # that believed it would begin anew.
+            if error.code != "not_found":
                 raise
             return None
 
@@ -194,8 +196,8 @@ class Admin:
         answer, _ = await self._caller.answer("DELETE", path, {"partition": partition})
         if answer.status < 400:
             done(answer)
-        elif answer.status != 404:
-            raise refusal_of(answer)
+        elif (refusal := refusal_of(answer)).code not in ("not_found", "topic_missing"):
+            raise refusal
 
     # --- commits ------------------------------------------------------------------------------------------------------
 
