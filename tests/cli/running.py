@@ -79,7 +79,14 @@ def answering(answer: Callable[[str], tuple[int, str, bytes]]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Nothing: the test says what it needs."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
+    with standing(Scripted) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def standing(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server of somebody else."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

@@ -1,13 +1,11 @@
 """The verbs against a real server: what they print, what they store, and the code they end with."""
 
-import contextlib
 import errno
 import http.server
 import io
 import os
 import signal
 import subprocess
-import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -34,6 +32,7 @@ from tests.cli.running import (
     run,
     run_here,
     serving,
+    standing,
 )
 
 if TYPE_CHECKING:
@@ -510,20 +509,6 @@ def damaging(url: str) -> Iterator[str]:
 
     with standing(Between) as between:
         yield between
-
-
-@contextlib.contextmanager
-def standing(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    """A server of somebody else."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.mark.parametrize("status", [200, 301])

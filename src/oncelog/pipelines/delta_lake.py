@@ -48,7 +48,7 @@ class DeltaLake:
 
     def is_there(self) -> bool:
         """Whether it has a log."""
-        return DeltaTable.is_deltatable(self._uri)
+        return bool(DeltaTable.is_deltatable(self._uri))
 
     def schema(self) -> Any | None:
         """From the table's metadata."""
