@@ -245,6 +245,44 @@ def test_arguments_that_contradict_each_other_are_a_usage_error(arguments: list[
     assert CliRunner().invoke(app, ["append", *arguments]).exit_code == exits.USAGE
 
 
+@pytest.mark.parametrize("status", [200, 301])
+def test_a_page_of_somebody_else_is_no_stored_record(status: int) -> None:
+    class Page(http.server.BaseHTTPRequestHandler):
+        """Reads go through, one would think: of the topic it says what a server says. Writes get a page."""
+
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if "/producers/" in self.path:
+                self._answer(404, b'{"code": "not_found"}')
+            else:
+                self._answer(200, b'{"name": "t", "partitions": 1, "content_type": "text/plain"}')
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(status, b"<html></html>")
+
+        def do_PUT(self) -> None:
+            self.do_POST()
+
+        def _answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json" if body.startswith(b"{") else "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: the test says what it needs."""
+
+    with standing(Page) as url:
+        for arguments in (["v"], ["v", "--create"], [], ["--producer", "imp"]):
+            result = run_here("append", "t", *arguments, url=url, given=b"" if "v" in arguments else b"one\n")
+            assert line_of(result, exits.UNREACHABLE).count("nothing is confirmed") >= 1
+            assert "nothing was stored" not in result.stderr.decode()
+            assert result.stdout == b""
+
+
 # --- read ------------------------------------------------------------------------------------------------------
 
 
@@ -509,44 +547,6 @@ def damaging(url: str) -> Iterator[str]:
 
     with standing(Between) as between:
         yield between
-
-
-@pytest.mark.parametrize("status", [200, 301])
-def test_a_page_of_somebody_else_is_no_stored_record(status: int) -> None:
-    class Page(http.server.BaseHTTPRequestHandler):
-        """Reads go through, one would think: of the topic it says what a server says. Writes get a page."""
-
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            if "/producers/" in self.path:
-                self._answer(404, b'{"code": "not_found"}')
-            else:
-                self._answer(200, b'{"name": "t", "partitions": 1, "content_type": "text/plain"}')
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self._answer(status, b"<html></html>")
-
-        def do_PUT(self) -> None:
-            self.do_POST()
-
-        def _answer(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json" if body.startswith(b"{") else "text/html")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Nothing: the test says what it needs."""
-
-    with standing(Page) as url:
-        for arguments in (["v"], ["v", "--create"], [], ["--producer", "imp"]):
-            result = run_here("append", "t", *arguments, url=url, given=b"" if "v" in arguments else b"one\n")
-            assert line_of(result, exits.UNREACHABLE).count("nothing is confirmed") >= 1
-            assert "nothing was stored" not in result.stderr.decode()
-            assert result.stdout == b""
 
 
 def test_damage_on_the_way_is_found_and_ends_with_4(url: str, topic: str, damaging: str) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote
 import httptools
 import msgspec
 
+from oncelog.client import AsyncClient
 from oncelog.core import batch as codec
 from oncelog.core.producer import Accept, Duplicate, Fenced, Gap, Producer, ProducerClaim, SequenceMode, advance, judge
 
@@ -320,3 +321,13 @@ def _values(request: Request) -> list[bytes]:
         codec.skim(request.body)
         return [value or b"" for value in codec.decode_values(request.body)]
     return [request.body]
+
+
+def calling(script: Script, call: Callable[[AsyncClient], Awaitable[object]]) -> tuple[object, list[Request]]:
+    """The result of one call, and the requests that it made."""
+
+    async def main() -> tuple[object, list[Request]]:
+        async with Peer(script) as peer, AsyncClient(peer.url, request_timeout_ms=300) as client:
+            return await call(client), peer.requests
+
+    return run(main())

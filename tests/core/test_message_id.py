@@ -5,7 +5,8 @@ import pytest
 from oncelog import limits
 from oncelog.core import message_id
 from oncelog.core.command import ConfigureTopic, DeleteRecords, DeleteTopic, GetReceipt, Trim
-from oncelog.core.entry import Compound, IdsUsed
+from oncelog.core.entry import Appended, Compound, IdsUsed, StreamClosed
+from oncelog.core.memory import only_prolongs
 from oncelog.core.outcome import Confirmed, IdConflict, NotFound, ReceiptFound, TopicDone
 from oncelog.core.rows import FOREVER, Stream, TopicConfig
 from oncelog.testing.core_harness import MS, CoreHarness
@@ -245,3 +246,15 @@ def test_topic_cannot_move_to_another_zone(log: CoreHarness) -> None:
     outcome = log.run(ConfigureTopic("t", TopicConfig(id_zone="z")))
     assert not isinstance(outcome, TopicDone)
     assert log.last_entry is None
+
+
+def test_only_ids_that_are_known_may_do_without_their_entry(log: CoreHarness) -> None:
+    """What a full disk may leave out: that known ids were used again, and nothing else."""
+    log.append("t", b"x", message_id=b"m")
+    (known,) = log.rows.ids
+    log.state.ids_loaded[known] = log.rows.ids[known]
+    value = log.rows.ids[known]
+    assert only_prolongs(log.state, Compound(1, [IdsUsed(known, value)]))
+    assert not only_prolongs(log.state, Compound(1, [IdsUsed(known + bytes(16), value * 2)]))
+    assert not only_prolongs(log.state, Compound(1, [IdsUsed(known, value), StreamClosed(1)]))
+    assert not only_prolongs(log.state, Appended(1, 0, 1, b"batch", 1))

@@ -11,6 +11,7 @@ from typing import cast
 
 from oncelog import limits
 from oncelog.core import message_id
+from oncelog.core.entry import Compound, Entry, IdsUsed
 from oncelog.core.message_id import RETAINED
 from oncelog.core.producer import BATCH_STRIDE, Producer
 from oncelog.core.rows import FOREVER, Remembered, Stream, chunk_of
@@ -92,3 +93,13 @@ def is_known_claim(state: State, row: Remembered, now_ns: int) -> bool:
         return True
     removed = removed_ns(state, row.outcome)
     return removed == RETAINED or now_ns - max(removed, row.used_ns) < row.floor_ms * 1_000_000
+
+
+def only_prolongs(state: State, entry: Entry) -> bool:
+    """Whether an entry only says that known ids were asked for again. Their memory may do without it; a retry of a
+    success may not be refused for want of room. Ids that nobody knows must be stored."""
+    return isinstance(entry, Compound) and all(
+        isinstance(op, IdsUsed)
+        and all(state.find_id(op.hashes[at : at + 16]) is not None for at in range(0, len(op.hashes), 16))
+        for op in entry.operations
+    )

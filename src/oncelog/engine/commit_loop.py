@@ -24,7 +24,8 @@ from oncelog.core import needs
 from oncelog.core.apply import apply
 from oncelog.core.command import Append, Command
 from oncelog.core.decide import decide
-from oncelog.core.entry import Appended, Entry, IdsUsed
+from oncelog.core.entry import Appended, Entry
+from oncelog.core.memory import only_prolongs
 from oncelog.core.message_id import id_hash
 from oncelog.core.outcome import NoRoom, NotFound, Outcome, Overloaded, TooLarge
 from oncelog.core.state import State
@@ -131,7 +132,7 @@ class CommitLoop:
         buffers = encode_entry(entry)
         size = entry.batch_at + len(entry.batch) if type(entry) is Appended else sum(map(len, buffers))
         if self.held and not command.urgent:
-            self._answer(reply, outcome if self._only_prolongs(entry) else NoRoom(size))
+            self._answer(reply, outcome if only_prolongs(self.state, entry) else NoRoom(size))
             return True
         if group is None:
             if size + GROUP_HEADER.size > self._journal.payload_bytes_max:
@@ -141,30 +142,19 @@ class CommitLoop:
             if open_group is None:
                 if not self.disk_full:
                     return False
-                self._answer(reply, outcome if self._only_prolongs(entry) else NoRoom(size))
+                self._answer(reply, outcome if only_prolongs(self.state, entry) else NoRoom(size))
                 return True
             group = self._open = Group(open_group, now_ns)
         elif group.reserved and not command.urgent:
             if not self.disk_full:
                 return False  # a spare is on its way
-            self._answer(reply, outcome if self._only_prolongs(entry) else NoRoom(size))
+            self._answer(reply, outcome if only_prolongs(self.state, entry) else NoRoom(size))
             return True
         elif size > group.room:
             return False
         self._append(group, entry, buffers, size)
         group.answers.append((reply, outcome))
         return True
-
-    def _only_prolongs(self, entry: Entry) -> bool:
-        """Whether an entry only says that known ids were asked for again. Their memory may do without it; a retry of a
-        success may not be refused for want of room."""
-        if type(entry) is Appended:
-            return False
-        return all(
-            type(op) is IdsUsed
-            and all(self.state.find_id(op.hashes[at : at + 16]) is not None for at in range(0, len(op.hashes), 16))
-            for op in entry.operations  # type: ignore[union-attr]
-        )
 
     def _append(self, group: Group, entry: Entry, buffers: list[bytes], size: int) -> None:
         apply(self.state, entry)

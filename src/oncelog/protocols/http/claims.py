@@ -18,8 +18,8 @@ NAMES_REMEMBERED_MAX: Final = 10_000
 _names: Final[dict[bytes, str]] = {}
 
 
-_PRODUCER_HEADERS: Final = frozenset((b"producer-id", b"producer-epoch", b"producer-seq", b"producer-mode"))
-_X_HEADERS: Final = frozenset((b"x-producer-id", b"x-producer-seq", b"x-producer-session", b"x-producer-epoch"))
+PRODUCER_HEADERS: Final = frozenset((b"producer-id", b"producer-epoch", b"producer-seq", b"producer-mode"))
+X_HEADERS: Final = frozenset((b"x-producer-id", b"x-producer-seq", b"x-producer-session", b"x-producer-epoch"))
 
 
 class Dialect(IntEnum):
@@ -70,8 +70,8 @@ def claim_of(
 ) -> tuple[ProducerClaim | None, Dialect]:
     """The claim of a request, and the dialect of its answer. Raises HeaderInvalid."""
     # Any of them: a header that was misspelled or left out must not turn a claim into a plain append.
-    named = not _PRODUCER_HEADERS.isdisjoint(headers)
-    x_named = not _X_HEADERS.isdisjoint(headers)
+    named = not PRODUCER_HEADERS.isdisjoint(headers)
+    x_named = not X_HEADERS.isdisjoint(headers)
     if not named and not x_named:
         return None, Dialect.PLAIN
     if named and x_named:

@@ -19,6 +19,7 @@ from typing import Final
 import httptools
 
 from oncelog import limits
+from oncelog.protocols.http.claims import PRODUCER_HEADERS, X_HEADERS
 from oncelog.protocols.http.plain import plain_request
 
 STRAIGHT_BYTES_MIN: Final = 64 * limits.KIB
@@ -36,21 +37,7 @@ _BLANKS: Final = b" \t"
 """Around a header's value, and no part of it (RFC 9110, 5.5): whoever passes a request on may add or drop them, and the
 retry must still be the same claim. httptools drops those in front."""
 
-_ONCE: Final = frozenset(
-    (
-        b"producer-id",
-        b"producer-epoch",
-        b"producer-seq",
-        b"producer-mode",
-        b"x-producer-id",
-        b"x-producer-seq",
-        b"x-producer-session",
-        b"x-producer-epoch",
-        b"stream-message-id",
-        b"idempotency-key",
-        b"stream-seq",
-    )
-)
+_ONCE: Final = PRODUCER_HEADERS | X_HEADERS | {b"stream-message-id", b"idempotency-key", b"stream-seq"}
 """Headers of which two are no list: joined they would be another claim."""
 
 
