@@ -98,11 +98,13 @@ def ingest_command(
     folder is followed.
     """
     options, settings = _pairs(option, "--option"), _pairs(conf, "--conf")
-    if _reads_this_machine(master, settings) and is_missing(source, format):
+    reads_here = _reads_this_machine(master, settings)
+    if reads_here and is_missing(source, format):
         end(exits.USAGE, f"cannot read {source}: {os.strerror(errno.ENOENT)}")
     with running(url, master, settings) as run:
         done = run.pipelines.ingest(
-            run.spark,
+            # With a session, and not a way to one, no path is looked for on this machine.
+            run.spark if reads_here else run.spark(),
             url=url,
             topic=topic,
             source=source,
@@ -403,8 +405,7 @@ def _tables(given: Sequence[str] | None) -> str | dict[str, str] | None:
 def _reads_this_machine(master: str, settings: Mapping[str, str]) -> bool:
     """Whether a path without an address is one of this machine: a cluster, or settings kept elsewhere, may name another
     file system."""
-    told_elsewhere = "HADOOP_CONF_DIR" in os.environ or "SPARK_CONF_DIR" in os.environ
-    return master.startswith("local") and "spark.hadoop.fs.defaultFS" not in settings and not told_elsewhere
+    return master.startswith("local") and "spark.hadoop.fs.defaultFS" not in settings
 
 
 def _end_unless_file(path: Path) -> None:

@@ -9,8 +9,6 @@ What a row is known by decides how it is written:
 """
 
 import contextlib
-import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +22,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from oncelog.client import Client, NotFound
 from oncelog.pipelines.file_rows import TOLD, Destination, store_rows
-from oncelog.pipelines.lake_files import local_path
 from oncelog.pipelines.running import (
     PipelineRefused,
     Progress,
@@ -36,16 +33,13 @@ from oncelog.pipelines.running import (
     started,
     triggered,
 )
-from oncelog.pipelines.source_path import FILE_FORMATS
+from oncelog.pipelines.source_path import FILE_FORMATS, is_missing
 
 WHOLE_FILE_BYTES: Final = 1 << 44
 """A size that no file has. A row is known by its number, so a file must not be cut among tasks."""
 
 POLL_S: Final = 0.5
 """How often the topic is asked for its size, to show how far a batch run has come."""
-
-_HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
-"""Where one of them is set, a path without a scheme need not be one of this machine."""
 
 _WHOLE_FILES: Final = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 
@@ -106,8 +100,12 @@ def ingest(
         raise PipelineRefused("a streaming source needs a checkpoint")
     if not streams and trigger != "available_now":
         raise PipelineRefused(f"trigger {trigger!r}: a source is followed with a checkpoint, and none is given")
-    if callable(spark) and isinstance(source, str) and format.lower() in FILE_FORMATS:
-        _check_path(source)
+    if callable(spark) and isinstance(source, str) and is_missing(source, format):
+        # Spark would say so too, and takes its time to start.
+        raise PipelineRefused(
+            f"there is no file or folder {source} on this machine; those of other file systems have an address "
+            "(hdfs://…)"
+        )
     count = _topic_partitions(url, topic, partitions, content_type)
     spark = started(spark)
     by_file = isinstance(source, str) and format.lower() in FILE_FORMATS and message_id is None
@@ -200,19 +198,6 @@ class _Job:
             count = int(seen.get["rows"])
         records = _size(destination) - before
         return Ingested(records, max(0, count - records), stopped=stopped)
-
-
-def _check_path(source: str) -> None:
-    """PipelineRefused if there is surely no such file: Spark would say so too, and takes its time to start."""
-    path = local_path(source)
-    # Patterns are Spark's to read, and where Hadoop is set up a bare path may lie in its file system.
-    if path is None or re.search(r"[*?\[{]", source) or any(os.environ.get(name) for name in _HADOOP):
-        return
-    if not path.exists():
-        raise PipelineRefused(
-            f"there is no file or folder {source} on this machine; those of other file systems have an address "
-            "(hdfs://…)"
-        )
 
 
 def _topic_partitions(url: str, topic: str, partitions: int, content_type: str) -> int:
