@@ -24,7 +24,9 @@ class Zeros(io.RawIOBase):
         return True
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        count = min(memoryview(buffer).nbytes, self.left)
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), self.left)
+        view[:count] = bytes(count)  # what stood there before may hold a newline
         self.left -= count
         self.taken += count
         return count
