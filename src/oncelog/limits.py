@@ -32,6 +32,28 @@ GROUP_HOLD_US_MAX: Final = 500
 """How long a group may wait for those who were just answered, in microseconds: about two syncs of a quick disk. On a
 slow one they join while the group before is being written."""
 
+RUN_VALUE_BYTES_MAX: Final = 16 * KIB
+"""A larger value is a batch of its own: what is saved by sharing one is nothing beside copying it."""
+
+RUN_BYTES_MAX: Final = 256 * KIB
+"""Values that share a batch because they came together. A reader that wants one of them takes all: a larger batch would
+save no more."""
+
+RUN_RECORDS_MAX: Final = 1_024
+"""Appends looked at for one run: what is behind them is looked at for the next, so that a long line of them, each of
+which ends a run, is not copied again and again."""
+
+TURN_RECORD_BYTES: Final = 1_280
+"""What one append of a turn may need beside its value: the longest name and session of a claim, an id, and the heads of
+an entry and a batch of its own."""
+
+TURN_BYTES_MAX: Final = 4 * MIB
+"""Appends that wait for the end of the loop's turn. Beyond it they are decided at once; half of what a group holds, so
+that they fit an empty one."""
+
+RUN_CLAIMS_BYTES_MAX: Final = 60 * KIB
+"""Claims of one batch: their length has 16 bits in an entry."""
+
 # --- journal ---------------------------------------------------------------------------------------------------
 
 FRAME_ALIGN_BYTES: Final = 512
@@ -52,8 +74,13 @@ SPARE_PIECE_BYTES: Final = 4 * MIB
 SEGMENT_FILES_OPEN_MAX: Final = 256
 """Descriptors kept open for reading old segments; a quarter of the usual soft limit, the rest is for sockets."""
 
-READ_AHEAD_BYTES: Final = 256 * KIB
-"""What replay reads at once: small frames then cost no system call each, and a seek stays cheap."""
+READ_AHEAD_BYTES: Final = 1 * MIB
+"""What replay reads at once: small frames then cost no system call each, and a disk that has to be asked is asked for
+much."""
+
+MIRROR_BYTES: Final = 64 * MIB
+"""The newest bytes of a journal that is written past the page cache, kept in memory for those who follow it: two
+checkpoints of the index, so that one is read from here while the next fills up."""
 
 READ_GAP_BYTES: Final = 4 * KIB
 """What may lie between two batches that are read in one go: copying it costs less than another system call."""
@@ -217,9 +244,9 @@ come back."""
 READ_PLANNED_BYTES: Final = 200
 """What one batch of a planned read takes in memory."""
 
-CHECKPOINT_BYTES: Final = 64 * MIB
+CHECKPOINT_BYTES: Final = 32 * MIB
 """Journal bytes between two checkpoints of the index: the tail that a restart replays, and the memory for what is
-newer than the index, are a few times this."""
+newer than the index, are a few times this. Half of the mirror, from which the index reads them."""
 
 INDEX_LAG_BYTES_MAX: Final = 256 * MIB
 """If the index falls further behind, commands wait: memory is bounded by journal bytes."""
@@ -274,6 +301,13 @@ HTTP_DISCARD_BYTES_MAX: Final = 64 * MIB
 HTTP_DIGITS_MAX: Final = 19
 """Digits of a number in a header or query: what 64 bits hold. Longer texts are refused before they become numbers."""
 
+HTTP_TEMPLATE_HEAD_BYTES_MAX: Final = 1 * KIB
+"""Of a head that a connection keeps, to know the next one by: twenty thousand connections may each keep one."""
+
+HTTP_TEMPLATE_ID_BYTES_MAX: Final = 256
+"""Of a message id that may stand in the place of another one in such a head. A request with a longer one is read whole,
+as if no head were kept."""
+
 HTTP_LIST_MAX: Final = 1_000
 """Rows of one page of a listing."""
 
@@ -303,11 +337,14 @@ HTTP_BODIES_KEPT_BYTES: Final = 128 * MIB
 """Bodies of catch-up reads kept for the next reader of the same stretch, which need not be read and joined again."""
 
 HTTP_READ_RECENT_BYTES: Final = 512 * MIB
-"""Journal bytes from the end that are taken to be in the page cache and read on the loop; older ones on a thread."""
+"""Journal bytes from the end that are taken to be in the page cache and read on the loop; older ones on a thread. Of
+what is written past the page cache, only those in the mirror."""
 
 assert ENTRY_BYTES_MAX < GROUP_BYTES_MAX < SEGMENT_BYTES_DEFAULT
 assert TXN_RANGES_MAX * TXN_RANGE_BYTES + COMMIT_APPENDS_MAX * TXN_STREAM_BYTES < BATCH_BYTES_MAX
 assert STAGES_PER_PUBLISH_MAX * PUBLISHED_STAGE_BYTES < BATCH_BYTES_MAX
+assert CHECKPOINT_BYTES + 2 * GROUP_BYTES_MAX <= MIRROR_BYTES
+assert TURN_RECORD_BYTES > PRODUCER_NAME_BYTES_MAX + PRODUCER_SESSION_BYTES_MAX + CLAIM_DIGEST_BYTES_MAX + 256
 assert SEGMENT_BYTES_MIN % FRAME_ALIGN_BYTES == 0
 assert KAFKA_FENCE_EPOCH_MAX == KAFKA_EPOCH_MAX + 1
 assert TXN_TIMEOUT_MS_MIN <= TXN_TIMEOUT_MS_DEFAULT <= TXN_TIMEOUT_MS_MAX < TXN_ID_EXPIRY_MS

@@ -407,3 +407,11 @@ def test_without_twice_equals_without_both(codec: ModuleType) -> None:
     assert codec.without(batch, []) is batch
     assert codec.without(batch, [(10, 20)]) is batch
     assert codec.without(batch, [(0, 10)]) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 16 * 1024, 16 * 1024 + 1, 300_000])
+def test_one_value_of_any_size_is_the_batch_of_any_one_record(codec: ModuleType, size: int) -> None:
+    value = random.Random(size).randbytes(size)
+    batch = codec.encode_one(value, TIME)
+    assert batch == codec.encode([(0, TIME, None, value, ())]) == codec.encode_one(bytearray(value), TIME)
+    assert codec.check_crc(batch)

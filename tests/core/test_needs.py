@@ -151,6 +151,8 @@ def every_command(name: str) -> list[c.Command]:
         c.Append(name, 0, b"x", 1, b"d" * 16, claim, b"m", txn_id=name),
         c.Append("t", 0, b"x", 1, claim=claim),
         c.Append("t", 0, b"x", 1, claim=records(1, 0), txn_id=name),
+        c.AppendValue(name, 0, b"x", b"d" * 16, claim, b"m"),
+        c.AppendValue("t", 0, b"x", claim=claim),
         c.AppendEach(name, 0, [c.EachRecord(b"x", b"m")]),
         c.Commit([c.CommitAppend(name, 0, b"x", 1, b"d" * 16, b"m")]),
         c.Commit([c.CommitAppend("t", 0, b"x", 1, b"d" * 16)], commit_id=name),

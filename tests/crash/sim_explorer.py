@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 from oncelog import limits
-from oncelog.core.command import Append, AppendEach, Commit, GetReceipt, GetStream, GetTopic
+from oncelog.core.command import Append, AppendEach, AppendValue, Commit, GetReceipt, GetStream, GetTopic
 from oncelog.core.outcome import Refusal, TopicMissing
 from oncelog.storage.index.memory_index import MemoryIndex
 from oncelog.testing.sim_disk import SimDisk, crash_states, lose_all
@@ -137,7 +137,7 @@ class Explorer:
                     for topic in ("a", "b", "c", f"new{client.number}"):
                         engine.submit(GetStream(topic))
                         engine.submit(GetTopic(topic))
-                    if isinstance(step, Append) and step.message_id:
+                    if isinstance(step, Append | AppendValue) and step.message_id:
                         engine.submit(GetReceipt(step.topic, 0, step.message_id))
                 engine.flush()
 
@@ -227,7 +227,7 @@ class Explorer:
 def _topics_of(answer: Answer) -> set[str]:
     command = answer.command
     match command:
-        case Append() | AppendEach():
+        case Append() | AppendValue() | AppendEach():
             return {command.topic}
         case Commit():
             return {append.topic for append in command.appends}

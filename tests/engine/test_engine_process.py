@@ -40,6 +40,29 @@ os.fdatasync = failing
 runpy.run_module("oncelog.testing.kill.engine_process", run_name="__main__", alter_sys=True)
 """
 
+# The same for writes past the page cache.
+FAILING_WRITE = """
+import errno, fcntl, os, runpy, sys
+left = {count}
+real = os.pwritev
+def failing(descriptor, buffers, position):
+    global left
+    left -= bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DSYNC)
+    if left < 0:
+        raise OSError(errno.EIO, "Input/output error")
+    return real(descriptor, buffers, position)
+os.pwritev = failing
+runpy.run_module("oncelog.testing.kill.engine_process", run_name="__main__", alter_sys=True)
+"""
+
+# A file system that takes no writes past the page cache, and then one whose syncs fail.
+NO_DIRECT = """
+from oncelog.storage.disk import PosixDisk
+def refused(disk, name):
+    raise OSError(22, "Invalid argument")
+PosixDisk.open_direct = refused
+"""
+
 
 @contextmanager
 def started(directory: Path, *, script: str = "") -> Iterator[EngineProcess]:
@@ -55,14 +78,21 @@ def started(directory: Path, *, script: str = "") -> Iterator[EngineProcess]:
         assert wait_for_processes(directory)
 
 
-def test_failed_sync_ends_the_process_with_74_and_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(NO_DIRECT + FAILING_SYNC, id="sync"),
+        pytest.param(FAILING_WRITE, id="direct-write"),
+    ],
+)
+def test_failed_sync_ends_the_process_with_74_and_says_why(tmp_path: Path, script: str) -> None:
     directory = tmp_path / "log"
     with started(directory) as engine:
         assert isinstance(engine.ask(CreateTopic("a")), TopicDone)
         assert engine.stop() == 0
     # Enough for recovery, and for the spares that may be missing; then it fails while appends are in flight.
     confirmed = 0
-    with started(directory, script=FAILING_SYNC.format(count=30)) as engine:
+    with started(directory, script=script.format(count=30)) as engine:
         try:
             while isinstance(engine.ask(append_of("a", b"%d" % confirmed)), Confirmed):
                 confirmed += 1

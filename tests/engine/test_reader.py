@@ -56,7 +56,7 @@ def plan(engine: SimEngine, offset: int, bytes_max: int = limits.MIB, *, uncommi
 def values(engine: SimEngine, found: ReadPlan) -> list[tuple[int, bytes | None]]:
     return [
         (base_offset + delta, value)
-        for base_offset, batch in engine.reader.fetch(found)
+        for base_offset, batch in engine.reader.fetch_parts(found.parts)
         for delta, _, _, value, _ in codec.decode(batch)
     ]
 
@@ -194,6 +194,20 @@ def test_a_damaged_batch_is_named_and_never_served() -> None:
         engine.reader.fetch(plan(engine, 1))
     assert "offset 1" in str(raised.value)
     assert raised.value.position >= 0
+
+
+def test_a_read_ends_before_a_damaged_batch_and_the_next_one_names_it() -> None:
+    """What lies before the damage can still be read, however much one read brings."""
+    engine = opened()
+    append(engine, b"first")
+    append(engine, b"second")
+    append(engine, b"x" * 2000)
+    engine.disk.flip("segment-000000000000", engine.journal._position - SECTOR_BYTES - 700, 1)
+    batches, next_offset = engine.reader.fetch(plan(engine, 0))
+    assert [codec.decode_values(batch) for _, batch in batches] == [[b"first"], [b"second"]]
+    assert next_offset == 2
+    with pytest.raises(Corruption, match="offset 2"):
+        engine.reader.fetch(plan(engine, next_offset))
 
 
 def test_more_batches_than_one_look_up_returns() -> None:

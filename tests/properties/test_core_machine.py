@@ -179,6 +179,39 @@ class CoreMachine(RuleBasedStateMachine):
             command.claim.digest = command.digest
         self.both(command)
 
+    @rule(
+        topic=topics,
+        appends=st.lists(
+            st.tuples(
+                values, ids, st.sampled_from(["", "http:p", "http:q", "x:r"]), st.sampled_from([1, 1, 1, 0, -1, 2])
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+    )
+    def append_together(self, topic: str, appends: list[tuple[bytes, bytes, str, int]]) -> None:
+        """Appends of one turn: each is answered as if it had come alone, in its order."""
+        commands = []
+        stream = self.model.stream(topic, 0)
+        following: dict[str, int] = {}
+        for value, message_id, name, offset in appends:
+            command = c.AppendValue(topic, 0, value, content_digest(value), None, message_id)
+            if name:
+                mode = MODES.get(name, SequenceMode.REQUESTS)
+                claim = self.claim(0 if stream is None else stream["id"], name, 0, 0, mode, 1)
+                sequence = max(0, following.get(name, claim.first) + offset - 1)
+                claim.first = claim.last = sequence
+                claim.digest = command.digest
+                following[name] = sequence + 1
+                command.claim = claim
+            commands.append(command)
+        now_ns = max(self.log.now_ns, self.log.state.time_ns)
+        ours = self.log.run_together(commands)
+        models = [self.model.run(command, now_ns) for command in commands]
+        for command, our, models_ in zip(commands, ours, models, strict=True):
+            assert same(our, models_), f"{command}\n  core:  {our}\n  model: {models_}"
+        self.past += commands
+
     @rule(topic=topics, records=st.lists(st.tuples(values, ids), max_size=5))
     def append_each(self, topic: str, records: list[tuple[bytes, bytes]]) -> None:
         self.both(c.AppendEach(topic, 0, [c.EachRecord(value, id_) for value, id_ in records]))

@@ -6,6 +6,7 @@ the entry that was revealed last, and what must be left after a power cut at any
 
 import contextlib
 import random
+from itertools import accumulate
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from oncelog.core.command import (
     Append,
     AppendEach,
     AppendStage,
+    AppendValue,
     CloseStream,
     Command,
     Commit,
@@ -88,16 +90,20 @@ class EngineMachine(RuleBasedStateMachine):
 
     def submit(self, command: Command, expected: Seen | None) -> None:
         """Hand in what the ledger has done already, and check the answer whenever it comes."""
+        self.hand_in(command, expected)
+        if self.engine.commits.waiting:
+            self.engine.flush()
+        assert self.engine.commits.state.entry_number == self.ledger.entry_number, f"{command}: {expected}"
+        self.by_entry[self.ledger.entry_number] = self.ledger.copied()
+
+    def hand_in(self, command: Command, expected: Seen | None) -> None:
+        """As `submit`, without a look at what came of it."""
 
         def check(outcome: object) -> None:
             if expected is not None:
                 assert seen(outcome) == expected, f"{command}: {outcome}, expected {expected}"  # type: ignore[arg-type]
 
         self.engine.submit(command).then(check)
-        if self.engine.commits.waiting:
-            self.engine.flush()
-        assert self.engine.commits.state.entry_number == self.ledger.entry_number, f"{command}: {expected}"
-        self.by_entry[self.ledger.entry_number] = self.ledger.copied()
 
     # --- commands --------------------------------------------------------------------------------------------------
 
@@ -124,6 +130,65 @@ class EngineMachine(RuleBasedStateMachine):
     def append(self, name: str, count: int, size: int) -> None:
         values = [self.value().ljust(size, b".") for _ in range(count)]
         self.submit(Append(name, 0, _batch(*values), count), self.ledger.append(name, *values))
+
+    @rule(name=TOPICS, count=st.integers(1, 4), claimed=st.booleans(), size=st.sampled_from([0, 0, 600]))
+    def append_together(self, name: str, count: int, claimed: bool, size: int) -> None:
+        """Records of one turn, the last of them by a producer that may be known. How many share an entry is for the
+        engine to say; the ledger is compared after each entry that it made."""
+        stream = self.ledger.topics.get(name)
+        if stream is None or stream.closed:
+            return
+        before = self.ledger.entry_number
+        after_each: list[Ledger] = []
+        for _ in range(count):
+            value = self.value().ljust(size, b".")
+            self.hand_in(AppendValue(name, 0, value), self.ledger.append(name, value))
+            after_each.append(self.ledger.copied())
+        if claimed:
+            value, sequence = self.value(), len(stream.sequences.get("http:p", []))
+            claim = ProducerClaim("http:p", 0, sequence, sequence, int(SequenceMode.REQUESTS))
+            expected = self.ledger.append_by_sequence(name, "http:p", sequence, value)
+            self.hand_in(AppendValue(name, 0, value, claim=claim), expected)
+            after_each.append(self.ledger.copied())
+        counts: list[int] = []
+        self.engine.commits.on_entry = lambda entry: counts.append(entry.count)  # type: ignore[union-attr]
+        self.engine.commits.take_queued()
+        if self.engine.commits.waiting:
+            self.engine.flush()
+        self.engine.commits.on_entry = None
+        assert sum(counts) == len(after_each)
+        for number, total in enumerate(accumulate(counts), start=before + 1):
+            self.by_entry[number] = after_each[total - 1]
+            self.by_entry[number].entry_number = number
+        self.ledger.entry_number = before + len(counts)
+        assert self.engine.commits.state.entry_number == self.ledger.entry_number
+
+    @rule(picks=st.lists(st.tuples(TOPICS, st.booleans()), min_size=2, max_size=6), size=st.sampled_from([0, 0, 900]))
+    def append_to_several(self, picks: list[tuple[str, bool]], size: int) -> None:
+        """Records of one turn for several streams, some with new ids. Those of one stream may share an entry, all are
+        in one group then; or each has its own, in their order."""
+        streams = self.ledger.topics
+        picks = [(name, named) for name, named in picks if name in streams and not streams[name].closed]
+        if not picks:
+            return
+        before = self.ledger.entry_number
+        after_each: list[Ledger] = []
+        for name, named in picks:
+            value = self.value().ljust(size, b".")
+            id_ = b"of " + value if named else b""
+            expected = self.ledger.append_by_id(name, id_, value) if named else self.ledger.append(name, value)
+            self.hand_in(AppendValue(name, 0, value, content_digest(value), message_id=id_), expected)
+            after_each.append(self.ledger.copied())
+        self.engine.commits.take_queued()
+        if self.engine.commits.waiting:
+            self.engine.flush()
+        last = self.ledger.entry_number = self.engine.commits.state.entry_number
+        assert len({name for name, _ in picks}) <= last - before <= len(picks)
+        if last - before < len(picks):
+            after_each = after_each[-1:]
+        for number, ledger in enumerate(after_each, start=last - len(after_each) + 1):
+            ledger.entry_number = number
+            self.by_entry[number] = ledger
 
     @rule(name=TOPICS, number=SMALL, other=st.booleans())
     def append_by_id(self, name: str, number: int, other: bool) -> None:

@@ -24,6 +24,7 @@ from oncelog.storage.index.lmdb_index import LmdbIndex
 from oncelog.storage.index.lmdb_writer import LmdbWriter, take_lock
 from oncelog.storage.index.memory_index import MemoryIndex
 from oncelog.storage.journal import JournalReader
+from oncelog.storage.mirror import CAN_BE_SHARED
 from tests.storage.log_writer import LogWriter, write_appends, write_everything
 
 REPLY_S = 30
@@ -115,6 +116,28 @@ def test_damage_in_the_journal_ends_the_child_with_a_reason(directory: Path) -> 
     assert "segment-000000000000" in died.reason
     assert f"at byte {group * 512}" in died.reason
     builder.stop()
+
+
+@pytest.mark.skipif(not CAN_BE_SHARED, reason="journals of this machine write through the page cache")
+def test_child_reads_what_the_mirror_holds_from_there(directory: Path) -> None:
+    disk = PosixDisk(journal_directory(directory))
+    log = LogWriter(disk, segment_bytes=1 << 20)
+    log.journal.go_direct(disk)
+    write_everything(log)
+    groups = [group for group, _ in log.journal.groups(None)]
+    builder = ChildBuilder(directory, log.journal.mirror)
+    builder.request(groups[3])
+    wait_for_group(builder, groups[3])
+    segment = journal_directory(directory) / "segment-000000000000"
+    content = segment.read_bytes()
+    with segment.open("r+b") as file:
+        file.seek(groups[3] * 512)
+        file.write(bytes(len(content) - groups[3] * 512))
+    builder.request(groups[-1])
+    wait_for_group(builder, groups[-1])
+    builder.stop()
+    segment.write_bytes(content)
+    assert_equals_journal(directory, log.journal.durable_group)
 
 
 def test_builder_of_a_killed_server_is_waited_for(directory: Path) -> None:

@@ -16,10 +16,10 @@ import msgspec
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core import message_id, names
-from oncelog.core.command import Append, AppendEach, EachRecord
+from oncelog.core.command import Append, AppendEach, AppendValue, EachRecord
 from oncelog.core.content_type import ANY, batch_refused, is_json, is_same_type, json_flaw
 from oncelog.core.entry import CLOSES, RENEWS, TRANSACTIONAL, Appended, Claimed, Compound, Entry, IdsUsed, Operation
-from oncelog.core.memory import is_gone, known_id, known_producer, living, use_counts
+from oncelog.core.memory import is_gone, known_id, known_producer, living, surely_living, use_counts
 from oncelog.core.outcome import (
     BatchRefused,
     ClaimInvalid,
@@ -47,7 +47,6 @@ Decision = tuple[Entry | None, Outcome]
 
 _BATCH_BYTES_MAX: Final = limits.BATCH_BYTES_MAX
 _BATCH_RECORDS_MAX: Final = limits.BATCH_RECORDS_MAX
-_DIGEST_BYTES_MAX: Final = limits.CLAIM_DIGEST_BYTES_MAX
 _KAFKA: Final = "kafka:"
 _ANY: Final = ANY
 
@@ -76,15 +75,13 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
     refusal: Refusal | None = None
     if claim is not None:
         producer = row = state.producers[stream_id, claim.name]
-        # The newest batch ends above the floor: nothing is forgotten. Everything else takes the long way.
-        if row is not None and not (row.batches and row.batches[-1] > stream.floor):  # type: ignore[operator]
+        if row is not None and not surely_living(stream, row):
             producer = living(state, stream, row, now_ns)
             flags = RENEWS if producer is None else 0
         verdict = judge(producer, claim)
         if type(verdict) is Accept:
             epoch, sequence = verdict.epoch, claim.last
-            if verdict.new_epoch or claim.session or len(claim.digest) > _DIGEST_BYTES_MAX:
-                refusal = names.claim_refused(claim)
+            refusal = names.claim_refused(claim) if verdict.new_epoch else names.known_claim_refused(claim)
         elif type(verdict) is Duplicate:
             return _sequence_again(stream, verdict, ids, command.digest, now_ns)
         elif (again := _closed_again(stream, producer, command, claim)) is not None:
@@ -118,6 +115,14 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
     first = stream.tail
     entry = Appended(stream_id, first, count, batch, now_ns, flags, claim, epoch, ids, order_key, txn_id)
     return entry, Confirmed(stream_id, first, first + count, now_ns, False, False, epoch, sequence, closes)
+
+
+def decide_value(state: State, command: AppendValue, now_ns: int) -> Decision:
+    """One record alone, as a batch of its own."""
+    batch = codec.encode_one(command.value, now_ns // 1_000_000)
+    digest, claim, id_ = command.digest, command.claim, command.message_id
+    append = Append(command.topic, command.partition, batch, 1, digest, claim, id_, content_type=command.content_type)
+    return decide_append(state, append, now_ns)
 
 
 def _named(state: State, stream: Stream, command: Append, now_ns: int) -> tuple[Decision | None, bytes]:

@@ -14,6 +14,7 @@ from oncelog.core.entry import (
     CLOSES,
     CONTROL,
     ID_BYTES,
+    MANY_CLAIMS,
     RENEWS,
     TRANSACTIONAL,
     Appended,
@@ -104,12 +105,22 @@ def _appended(state: State, op: Appended, time_ns: int) -> None:
     if op.order_key:
         stream.order_key = op.order_key
     if flags:
+        if flags & MANY_CLAIMS:
+            _claims_of_run(state, op, time_ns)
         if flags & CLOSES:
             stream.closed = True
         if flags & CONTROL:
             _add_holes(state, stream, first, next_, Cause.CONTROL, -1)
         if flags & TRANSACTIONAL:
             _written_in_txn(state, stream, op.txn_id, first, next_)
+
+
+def _claims_of_run(state: State, op: Appended, time_ns: int) -> None:
+    stream_id, first, producers, touched = op.stream_id, op.first, state.producers, state.touched[_PRODUCER]
+    for number, epoch, claim in op.claims:
+        key = (stream_id, claim.name)
+        producers[key] = advance(producers[key], claim, epoch, first + number, first + number + 1, time_ns)
+        touched.add(key)
 
 
 def _remember_ids(state: State, ids: bytes, stream_id: int, first: int, time_ns: int) -> None:

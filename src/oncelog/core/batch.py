@@ -30,7 +30,7 @@ from crc32c import crc32c
 
 from oncelog.core.compression import inflate
 from oncelog.errors import BatchInvalid
-from oncelog.limits import BATCH_INFLATED_BYTES_MAX, BATCH_RECORDS_MAX
+from oncelog.limits import BATCH_INFLATED_BYTES_MAX, BATCH_RECORDS_MAX, RUN_VALUE_BYTES_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Value: TypeAlias = bytes | bytearray | None
@@ -126,11 +126,12 @@ def encode_one(
     """A batch of one record: base offset 0, no producer, CreateTime, not compressed."""
     if value is None or key is not None or len(headers) > 0:
         return encode([(0, timestamp_ms, key, None if value is None else bytes(value), headers)])
-    around = _ONE.get(len(value))
-    if around is None:
-        around = _around_one(len(value))
-    front, middle = around
+    front, middle = _ONE.get(len(value)) or _around_one(len(value))
     time = timestamp_ms.to_bytes(8, "big", signed=True)
+    if len(value) > RUN_VALUE_BYTES_MAX:  # copied once, and the checksum taken piece by piece
+        head = b"".join((_ONE_ATTRIBUTES, time, time, middle))
+        crc = crc32c(b"\x00", crc32c(value, crc32c(head)))
+        return b"".join((front, _UINT32.pack(crc), head, value, b"\x00"))
     checked = b"".join((_ONE_ATTRIBUTES, time, time, middle, value, b"\x00"))
     return b"".join((front, _UINT32.pack(crc32c(checked)), checked))
 

@@ -106,6 +106,20 @@ class Append(msgspec.Struct, gc=False):
     urgent: ClassVar[bool] = False
 
 
+class AppendValue(msgspec.Struct, gc=False):
+    """One record, a value and nothing else, to one stream. Means what an `Append` of that one record at the time it is
+    decided means; those that come together for one stream are written as one batch (`core.run`)."""
+
+    topic: str
+    partition: int
+    value: bytes | bytearray
+    digest: bytes = b""
+    claim: ProducerClaim | None = None
+    message_id: bytes = b""
+    content_type: str = ""
+    urgent: ClassVar[bool] = False
+
+
 class EachRecord(msgspec.Struct, gc=False):
     """One record of an `AppendEach`."""
 
@@ -441,6 +455,7 @@ class GetApplication(msgspec.Struct, gc=False):
 
 Command = (
     Append
+    | AppendValue
     | AppendEach
     | Commit
     | CreateTopic

@@ -22,9 +22,9 @@ def decide(state: State, command: c.Command, now_ns: int) -> tuple[Entry | None,
     if now_ns < state.time_ns:
         now_ns = state.time_ns
     kind = type(command)
-    if kind is c.Append:  # nearly all traffic: its names are looked at only where one is new
+    if kind is c.Append or kind is c.AppendValue:  # nearly all traffic: its names are looked at only where one is new
         try:
-            return append.decide_append(state, command, now_ns)  # type: ignore[arg-type]
+            return _DECIDE[kind](state, command, now_ns)
         except KeyError:
             # `needs` loads nothing for a command with a name that no table holds.
             if (refusal := command_refused(command)) is None:
@@ -36,6 +36,7 @@ def decide(state: State, command: c.Command, now_ns: int) -> tuple[Entry | None,
 
 _DECIDE: Final[dict[type[c.Command], Callable[[State, Any, int], tuple[Entry | None, Outcome]]]] = {
     c.Append: append.decide_append,
+    c.AppendValue: append.decide_value,
     c.AppendEach: append.decide_each,
     c.Commit: commit.decide_commit,
     c.CreateTopic: stream.decide_create,

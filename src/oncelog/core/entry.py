@@ -26,6 +26,9 @@ CLOSES: Final = 4
 RENEWS: Final = 8
 """Flag of `Appended`: what was known of the claim's producer had been forgotten, so its row starts anew."""
 
+MANY_CLAIMS: Final = 16
+"""Flag of `Appended`: records of several producers share the batch, each with its own claim."""
+
 ID_BYTES: Final = 40
 """One id in `Appended.ids`: hash 16, digest 16, record number u32, record count u32."""
 
@@ -49,6 +52,9 @@ class Appended(msgspec.Struct, gc=False):
     txn_id: str = ""
     batch_at: int = -1
     """Where the batch begins in the encoded entry; set by the codec, never stored."""
+    claims: tuple[tuple[int, int, ProducerClaim], ...] = ()
+    """With MANY_CLAIMS: (record number, epoch accepted under, claim), each of one record and of another producer. None
+    of them starts a row anew."""
 
 
 class TopicCreated(msgspec.Struct, gc=False, array_like=True):

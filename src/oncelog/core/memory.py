@@ -37,6 +37,12 @@ def known_producer(state: State, stream: Stream | None, name: str, now_ns: int) 
     return None if producer is None else living(state, stream, producer, now_ns)
 
 
+def surely_living(stream: Stream, producer: Producer) -> bool:
+    """Whether the newest batch ends above the floor: then nothing is forgotten, and `living` need not be asked."""
+    batches = producer.batches
+    return bool(batches) and batches[-1] > stream.floor  # type: ignore[operator]
+
+
 def living(state: State, stream: Stream | None, producer: Producer, now_ns: int) -> Producer | None:
     """The row itself, or None if it is forgotten. A fence outlives its floor while any txn is open on the stream."""
     batches = producer.batches

@@ -69,6 +69,13 @@ def claim_refused(claim: ProducerClaim | None) -> Refusal | None:
     return refusal
 
 
+def known_claim_refused(claim: ProducerClaim) -> Refusal | None:
+    """As `claim_refused`, of a producer whose row is there: its name was looked at when it was new."""
+    if not claim.session and len(claim.digest) <= limits.CLAIM_DIGEST_BYTES_MAX:
+        return None
+    return claim_refused(claim)
+
+
 def content_type_refused(content_type: str) -> Refusal | None:
     """What a topic or a stage holds: it stands in their rows, and faces tell it."""
     if len(content_type) > limits.TOPIC_CONFIG_BYTES_MAX:
@@ -190,6 +197,10 @@ def _append(command: c.Append) -> Refusal | None:
     return refusal or _txn_id(command.txn_id) or order_key_refused(command.order_key)
 
 
+def _append_value(command: c.AppendValue) -> Refusal | None:
+    return _topic(command.topic, command.partition) or claim_refused(command.claim)
+
+
 def order_key_refused(order_key: str) -> Refusal | None:
     """The free string that must rise."""
     return text_refused("order key", order_key, limits.ORDER_KEY_BYTES_MAX)
@@ -300,6 +311,7 @@ def _expire_stages(command: c.ExpireStages) -> Refusal | None:
 
 _CHECKS: Final[dict[type[c.Command], Callable[[Any], Refusal | None]]] = {
     c.Append: _append,
+    c.AppendValue: _append_value,
     c.AppendEach: _stream,
     c.Commit: _commit,
     c.CreateTopic: _create,

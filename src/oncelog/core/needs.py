@@ -35,13 +35,17 @@ def needs(state: State, command: c.Command) -> list[TableKey]:
 
 
 def _append(wanted: Wanted, command: c.Append) -> None:
+    _append_value(wanted, command)
+    if command.txn_id:
+        wanted.row(Table.TXN, command.txn_id)
+
+
+def _append_value(wanted: Wanted, command: c.Append | c.AppendValue) -> None:
     stream = wanted.stream(command.topic, command.partition)
     if stream is None:
         return
     if command.claim is not None:
         wanted.producer(stream.stream_id, command.claim.name)
-    if command.txn_id:
-        wanted.row(Table.TXN, command.txn_id)
     wanted.found_id(stream, command.message_id)
 
 
@@ -255,6 +259,7 @@ def _get_txn(wanted: Wanted, command: c.GetTxn) -> None:
 
 _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
     c.Append: _append,
+    c.AppendValue: _append_value,
     c.AppendEach: _append_each,
     c.Commit: _commit,
     c.CreateTopic: _create,
@@ -294,7 +299,7 @@ _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
 def ids(state: State, command: c.Command) -> list[bytes]:
     """The hashes of all ids that a command names. Its streams must be loaded."""
     kind = type(command)
-    if kind is c.Append or kind is c.GetReceipt:
+    if kind is c.Append or kind is c.AppendValue or kind is c.GetReceipt:
         stream = _stream_of(state, command.topic, command.partition)  # type: ignore[union-attr]
         name = command.message_id  # type: ignore[union-attr]
         return [message_id.id_hash(stream, name)] if stream is not None and name else []

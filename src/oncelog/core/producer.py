@@ -309,18 +309,22 @@ _NEXT: Final = Situation.NEXT
 _AHEAD: Final = Situation.AHEAD
 
 
-def judge(producer: Producer | None, claim: ProducerClaim) -> Verdict:
-    """The verdict on a claim against the row, or against no row. Changes neither."""
-    # The next sequence of the current epoch, without walking the table: the smaller of the two sequence bounds keeps
-    # this test sound for every mode, and what it does not catch goes the long way to the same answer.
-    if (
-        producer is not None
-        and claim.first == producer.last + 1
+def is_next(producer: Producer, claim: ProducerClaim) -> bool:
+    """Whether the claim is surely the next sequence of the current epoch, as nearly all are, without walking the table:
+    the smaller of the two sequence bounds keeps this sound for every mode, and what it does not catch goes the long way
+    to the same answer."""
+    return (
+        claim.first == producer.last + 1
         and claim.epoch == producer.epoch
         and claim.mode == producer.mode
         and claim.first <= claim.last <= KAFKA_SEQUENCE_MAX
         and not claim.managed
-    ):
+    )
+
+
+def judge(producer: Producer | None, claim: ProducerClaim) -> Verdict:
+    """The verdict on a claim against the row, or against no row. Changes neither."""
+    if producer is not None and is_next(producer, claim):
         epoch = producer.epoch
         return ACCEPT_BY_EPOCH[epoch] if epoch < len(ACCEPT_BY_EPOCH) else Accept(epoch, False)
     flaw = find_flaw(claim)

@@ -21,6 +21,8 @@ def _touch_appended(wanted: Wanted, op: e.Appended) -> None:
     wanted.row(Table.STREAM, op.stream_id)
     if op.claim is not None:
         wanted.producer(op.stream_id, op.claim.name)
+    for _, _, claim in op.claims:
+        wanted.producer(op.stream_id, claim.name)
     if op.txn_id:
         wanted.row(Table.TXN, op.txn_id)
     if op.flags & e.CONTROL:

@@ -1,6 +1,7 @@
 """The single writer, without I/O: commands in, groups out, answers when a group is durable.
 
     submit -> load what is missing of what `needs` asks -> decide -> encode into the open group -> apply to the state
+              (appends of one record wait for the end of the turn, `take_queued`: those of one stream share a batch)
     next_group -> seal the open group; the shell writes and syncs it
     written -> reveal the group's changes
     answer -> tell everyone who waited for it
@@ -13,24 +14,24 @@ whatever the answer is (P12). No rule decides whether an answer "depends".
 """
 
 from collections import deque
-from collections.abc import Callable
-from sys import getsizeof
+from collections.abc import Callable, Iterable
 from typing import Final
-
-import msgspec
 
 from oncelog import limits
 from oncelog.core import needs
 from oncelog.core.apply import apply
-from oncelog.core.command import Append, Command
+from oncelog.core.command import Append, AppendValue, Command
 from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
 from oncelog.core.memory import only_prolongs
 from oncelog.core.message_id import id_hash
 from oncelog.core.outcome import NoRoom, NotFound, Outcome, Overloaded, TooLarge
+from oncelog.core.rows import Stream
+from oncelog.core.run import decide_run, hashes_of, open_stream, shares_ids
 from oncelog.core.state import State
 from oncelog.engine.read_view import ReadView, ViewChanges, take_changes
-from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry
+from oncelog.engine.weight import size_of
+from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry, encode_flat
 from oncelog.storage.index.interface import Index
 from oncelog.storage.index.places import Places
 from oncelog.storage.journal import Journal, OpenGroup
@@ -39,8 +40,6 @@ Reply = Callable[[Outcome], None]
 
 JOIN_BYTES_MAX: Final = 16 * limits.KIB
 """Batches up to this size are copied into one buffer per group; larger ones are written from where they are."""
-
-_INT_BYTES: Final = getsizeof(2**59)
 
 
 class Group:
@@ -57,17 +56,14 @@ class Group:
         "payload_bytes",
         "reserved",
         "room",
-        "time_ns",
     )
 
-    def __init__(self, open_group: OpenGroup, time_ns: int) -> None:
+    def __init__(self, open_group: OpenGroup) -> None:
         self.open = open_group
         self.number = open_group.group
         self.reserved = open_group.reserved
         self.room = open_group.room - GROUP_HEADER.size
         """Bytes that may still join."""
-        self.time_ns = time_ns
-        """When it was opened."""
         self.buffers: list[bytes] = []
         self.payload_bytes = GROUP_HEADER.size
         self.entry_count = 0
@@ -92,6 +88,15 @@ class CommitLoop:
         self._in_flight: Group | None = None
         self._waiting: deque[tuple[Command, Reply, int]] = deque()
         self._waiting_bytes = 0
+        self._queued: list[tuple[AppendValue, Reply]] = []
+        """Appends of one record since the last turn, in their order; nothing was decided after the first of them."""
+        self._queued_bytes = 0
+        self._turn_bytes = 0
+        """What the turn that is being decided may need: a group that it opens has room for all of it."""
+        self._turn_ns = 0
+        """When it was decided: one time for all of its runs."""
+        self._told: list[tuple[Reply, Outcome]] | None = None
+        """While a turn is being decided, the answers that nothing holds back."""
         self.held = False
         """The index is too far behind: commands wait, so that memory stays bounded."""
         self.index_full = False
@@ -106,26 +111,129 @@ class CommitLoop:
 
     def submit(self, command: Command, reply: Reply) -> None:
         """Take a command. `reply` is called once, never before its outcome is durable, possibly before this returns."""
+        if type(command) is AppendValue:
+            self._queued.append((command, reply))
+            self._queued_bytes += len(command.value) + limits.TURN_RECORD_BYTES
+            if self._queued_bytes > limits.TURN_BYTES_MAX:
+                self.take_queued()
+            return
+        told = self._decide_queued() if self._queued else ()
         if self._waiting or not self._take(command, reply):
             self._wait(command, reply)
+        for told_reply, outcome in told:
+            told_reply(outcome)
 
     def _wait(self, command: Command, reply: Reply) -> None:
-        size = _size_of(command)
+        size = size_of(command)
         if self._waiting_bytes + size > limits.WAITING_BYTES_MAX and self._waiting:
             self._answer(reply, Overloaded(self._waiting_bytes, limits.WAITING_BYTES_MAX))
             return
         self._waiting_bytes += size
         self._waiting.append((command, reply, size))
 
+    def take_queued(self) -> None:
+        """Decide the appends of one record that came since the last turn."""
+        if self._queued:
+            for reply, outcome in self._decide_queued():
+                reply(outcome)
+
+    def _decide_queued(self) -> list[tuple[Reply, Outcome]]:
+        """Decide the appends of this turn; returns the answers that nothing holds back. They are given when all are
+        decided: whoever gets one may submit at once, and must find no turn half done.
+
+        Appends to one stream are taken together, before those to others that came in between. Nobody can tell, since
+        all of them are in one group; where there is no room for that, or where an id means the same in several streams,
+        they are taken as they came.
+        """
+        queued, self._queued = self._queued, []
+        turn_bytes, self._queued_bytes = self._queued_bytes, 0
+        told: list[tuple[Reply, Outcome]] = []
+        self._told = told
+        if self._waiting or self.held or not self._has_room(turn_bytes):
+            for command, reply in queued:
+                if self._waiting or not self._take(command, reply):
+                    self._wait(command, reply)
+        else:
+            self._turn_bytes = turn_bytes
+            self._turn_ns = self._clock()
+            for commands, replies in self._by_stream(queued):
+                self._take_together(commands, replies)
+            self._turn_bytes = 0
+        self._told = None
+        return told
+
+    def _has_room(self, turn_bytes: int) -> bool:
+        """Whether all of a turn surely fits the open group, or the next one."""
+        group = self._open
+        if group is not None:
+            return turn_bytes <= group.room and not group.reserved
+        return self._journal.has_room(turn_bytes + GROUP_HEADER.size)
+
+    def _by_stream(self, queued: list[tuple[AppendValue, Reply]]) -> Iterable[tuple[list[AppendValue], list[Reply]]]:
+        by_stream: dict[tuple[str, int], tuple[list[AppendValue], list[Reply]]] = {}
+        named = False
+        for command, reply in queued:
+            if command.message_id:
+                named = True
+            key = (command.topic, command.partition)
+            together = by_stream.get(key)
+            if together is None:
+                by_stream[key] = ([command], [reply])
+            else:
+                together[0].append(command)
+                together[1].append(reply)
+        if named and len(by_stream) > 1 and shares_ids(self.state, (commands[0] for commands, _ in by_stream.values())):
+            return [([command], [reply]) for command, reply in queued]
+        return by_stream.values()
+
+    def _take_together(self, commands: list[AppendValue], replies: list[Reply]) -> None:
+        """Appends to one stream, in their order: run by run, and alone what ends a run."""
+        state = self.state
+        hashes: list[bytes] | None = None
+        known: dict[bytes, bytes] = {}
+        at, count = 0, len(commands)
+        while at < count:
+            stream = None if self._waiting else open_stream(state, commands[at])
+            taken = 0
+            if stream is not None:
+                if hashes is None:
+                    # Once for all of them: asked anew after every duplicate, a long line would cost its square.
+                    hashes = hashes_of(stream, commands)
+                    known = self._found([hash_ for hash_ in hashes if hash_]) if hashes else known
+                state.ids_loaded = known
+                if count <= limits.RUN_RECORDS_MAX and not at:
+                    taken = self._take_run(stream, commands, replies, hashes)
+                else:
+                    end = at + limits.RUN_RECORDS_MAX
+                    taken = self._take_run(stream, commands[at:end], replies[at:end], hashes[at:end])
+            if not taken:
+                taken = 1
+                state.ids_loaded = {}
+                if self._waiting or not self._take(commands[at], replies[at]):
+                    self._wait(commands[at], replies[at])
+            at += taken
+
+    def _take_run(self, stream: Stream, commands: list[AppendValue], replies: list[Reply], hashes: list[bytes]) -> int:
+        """Decide and append as many as make one batch, from the first on; 0 if the first has to be taken alone."""
+        entry, answers = decide_run(self.state, stream, commands, hashes, self._turn_ns)
+        if entry is None:
+            return 0
+        buffers = encode_flat(entry)
+        size = entry.batch_at + len(entry.batch)
+        group = self._group_for(size, urgent=False)
+        assert group is not None, "there is room for all of a turn, or it is taken one by one"
+        self._append(group, entry, buffers, size)
+        group.answers += zip(replies, answers, strict=False)
+        return len(answers)
+
     def _take(self, command: Command, reply: Reply) -> bool:
         """Decide and append one command; False if it has to wait for the next group."""
         if self.held and not self.index_full:
             return False
         group = self._open
-        # One time for all that joins a group: it is open for a millisecond or two, and a clock costs as much as a look
-        # into three tables. Not for timers: a group stays open while the disk hangs, and the overdue would seem early.
-        now_ns = self._clock() if group is None or command.urgent else group.time_ns
-        entry, outcome = self._decided(command, now_ns)
+        # Not the time when the group was opened, which may be long ago while the disk is slow: nothing is stamped
+        # earlier than it was sent, so that a seek by time misses nothing.
+        entry, outcome = self._decided(command, self._clock())
         if entry is None:
             self._answer(reply, outcome)
             return True
@@ -134,27 +242,32 @@ class CommitLoop:
         if self.held and not command.urgent:
             self._answer(reply, outcome if only_prolongs(self.state, entry) else NoRoom(size))
             return True
-        if group is None:
-            if size + GROUP_HEADER.size > self._journal.payload_bytes_max:
-                self._answer(reply, TooLarge("entry bytes", self._journal.payload_bytes_max, size))
-                return True
-            open_group = self._journal.begin(size + GROUP_HEADER.size, urgent=command.urgent)
-            if open_group is None:
-                if not self.disk_full:
-                    return False
-                self._answer(reply, outcome if only_prolongs(self.state, entry) else NoRoom(size))
-                return True
-            group = self._open = Group(open_group, now_ns)
-        elif group.reserved and not command.urgent:
-            if not self.disk_full:
-                return False  # a spare is on its way
-            self._answer(reply, outcome if only_prolongs(self.state, entry) else NoRoom(size))
+        room = self._group_for(size, urgent=command.urgent)
+        if room is not None:
+            self._append(room, entry, buffers, size)
+            room.answers.append((reply, outcome))
             return True
-        elif size > group.room:
-            return False
-        self._append(group, entry, buffers, size)
-        group.answers.append((reply, outcome))
+        if size + GROUP_HEADER.size > self._journal.payload_bytes_max:
+            self._answer(reply, TooLarge("entry bytes", self._journal.payload_bytes_max, size))
+            return True
+        fits_no_group = group is None or (group.reserved and not command.urgent)
+        if not (self.disk_full and fits_no_group):
+            return False  # the next group will do, or a spare is on its way
+        self._answer(reply, outcome if only_prolongs(self.state, entry) else NoRoom(size))
         return True
+
+    def _group_for(self, size: int, *, urgent: bool) -> Group | None:
+        """The open group, or a new one, if an entry of this size may join it."""
+        group = self._open
+        if group is not None:
+            return None if size > group.room or (group.reserved and not urgent) else group
+        needed = max(size, self._turn_bytes) + GROUP_HEADER.size
+        if needed > self._journal.payload_bytes_max:
+            return None
+        open_group = self._journal.begin(needed, urgent=urgent)
+        if open_group is not None:
+            self._open = Group(open_group)
+        return self._open
 
     def _append(self, group: Group, entry: Entry, buffers: list[bytes], size: int) -> None:
         apply(self.state, entry)
@@ -169,7 +282,7 @@ class CommitLoop:
     def _decided(self, command: Command, now_ns: int) -> tuple[Entry | None, Outcome]:
         """Decide. An append nearly always finds its rows loaded, and asking `needs` would cost more than deciding: it
         is tried at once, and a row that is missing after all is a KeyError. `decide` changes nothing."""
-        if type(command) is Append and (not command.message_id or self._is_new_id(command)):
+        if isinstance(command, Append | AppendValue) and (not command.message_id or self._is_new_id(command)):
             try:
                 return decide(self.state, command, now_ns)
             except KeyError:
@@ -177,7 +290,7 @@ class CommitLoop:
         self._load(command)
         return decide(self.state, command, now_ns)
 
-    def _is_new_id(self, command: Append) -> bool:
+    def _is_new_id(self, command: Append | AppendValue) -> bool:
         """Whether nobody knows the message id. Ids that are not found count as absent, so the index must be asked
         first; of a known one, `needs` lists the rows that it leads to. False also if the stream is not loaded."""
         state = self.state
@@ -190,7 +303,7 @@ class CommitLoop:
         hash_ = id_hash(stream, command.message_id)
         if hash_ in state.ids or hash_ in state.ids_sealing or self._index.find_ids([hash_]):
             return False
-        state.ids_loaded.clear()
+        state.ids_loaded = {}
         return True
 
     def _load(self, command: Command) -> None:
@@ -203,13 +316,16 @@ class CommitLoop:
         hashes = needs.ids(state, command)
         if not hashes:
             return
-        state.ids_loaded.clear()
-        unknown = [hash_ for hash_ in hashes if hash_ not in state.ids and hash_ not in state.ids_sealing]
-        if unknown:
-            state.ids_loaded.update(index.find_ids(unknown))
+        state.ids_loaded = self._found(hashes)
         while missing := needs.needs(state, command):
             for table, key in missing:
                 state.tables[table][key] = index.get(table, key)
+
+    def _found(self, hashes: list[bytes]) -> dict[bytes, bytes]:
+        """What the index knows of these ids; those that are newer are in memory."""
+        state = self.state
+        unknown = [hash_ for hash_ in hashes if hash_ not in state.ids and hash_ not in state.ids_sealing]
+        return self._index.find_ids(unknown) if unknown else {}
 
     def gate(self, reveal: Callable[[], None]) -> None:
         """Call `reveal` once everything that was appended so far is durable: for what was looked up, not decided."""
@@ -221,6 +337,8 @@ class CommitLoop:
             self._open.answers.append((reply, outcome))
         elif self._in_flight is not None:
             self._in_flight.answers.append((reply, outcome))
+        elif self._told is not None:
+            self._told.append((reply, outcome))
         else:
             reply(outcome)
 
@@ -232,6 +350,11 @@ class CommitLoop:
         return self._open is not None and self._in_flight is None
 
     @property
+    def wants_turn(self) -> bool:
+        """There is something to do at the end of this turn: appends to decide, or a group to be written."""
+        return bool(self._queued) or self.wants_write
+
+    @property
     def open_count(self) -> int:
         """Answers that the open group will give."""
         return 0 if self._open is None else len(self._open.answers)
@@ -239,7 +362,7 @@ class CommitLoop:
     @property
     def idle(self) -> bool:
         """Nothing is open, being written, or waiting."""
-        return self._open is None and self._in_flight is None and not self._waiting
+        return self._open is None and self._in_flight is None and not self._waiting and not self._queued
 
     @property
     def waiting(self) -> int:
@@ -257,6 +380,7 @@ class CommitLoop:
 
     def next_group(self) -> Group | None:
         """Seal the open group. The caller writes `group.buffers` under `group.open` and then calls `written`."""
+        self.take_queued()
         group = self._open
         if group is None or self._in_flight is not None:
             return None
@@ -276,7 +400,7 @@ class CommitLoop:
         open_group = self._journal.prove()
         if open_group is None:
             return None
-        group = Group(open_group, self.state.time_ns)
+        group = Group(open_group)
         group.payload_bytes = 0
         group.last_entry = self.state.entry_number
         group.changes = take_changes(self.state)
@@ -303,6 +427,7 @@ class CommitLoop:
 
     def take_waiting(self) -> None:
         """Take commands that waited, in their order, as far as they fit. Called when something has changed."""
+        self.take_queued()  # behind those that wait
         waiting = self._waiting
         while waiting:
             command, reply, size = waiting[0]
@@ -310,25 +435,6 @@ class CommitLoop:
                 return
             waiting.popleft()
             self._waiting_bytes -= size
-
-
-def _size_of(command: Command) -> int:
-    """Roughly what a waiting command keeps in memory, whatever kind it is."""
-    return limits.ENTRY_OVERHEAD_BYTES + _bytes_of(command)
-
-
-def _bytes_of(value: object) -> int:
-    """All that hangs on it. What several share counts for each."""
-    size = getsizeof(value)
-    if isinstance(value, msgspec.Struct):
-        size += sum(_bytes_of(getattr(value, name)) for name in value.__struct_fields__)
-    elif isinstance(value, list) and value and type(value[0]) is int:
-        size += len(value) * _INT_BYTES  # of stages or offsets, and there may be a great many
-    elif isinstance(value, list | tuple):
-        size += sum(map(_bytes_of, value))
-    elif isinstance(value, dict):
-        size += sum(map(_bytes_of, value)) + sum(map(_bytes_of, value.values()))
-    return size
 
 
 def _joined(head: bytes, buffers: list[bytes]) -> list[bytes]:

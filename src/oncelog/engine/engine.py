@@ -121,7 +121,7 @@ class Engine:
         except BaseException as error:  # as the guard does, without its price on the hot path
             self._fail(error)
             raise
-        if not self._flush_scheduled and self.commits.wants_write:
+        if not self._flush_scheduled and self.commits.wants_turn:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
@@ -188,6 +188,11 @@ class Engine:
         with self._guard:
             self._flush_scheduled = False
             if self._failed:
+                return
+            self.commits.take_queued()
+            if not self.commits.wants_write:
+                # A group is being written, and what was just decided goes with the next; or nothing came of it.
+                self._check_stopped()
                 return
             if not self._stopping and self._hold.waits(self.commits.open_count, self._writer.seconds.last):
                 self._flush_scheduled = True
@@ -329,6 +334,7 @@ class Engine:
         self._close_files()
 
     async def _drained(self) -> None:
+        self.commits.take_queued()
         self._take_waiting()
         while not self.commits.idle and not self._failed:
             await self._something_happened()

@@ -14,7 +14,7 @@ from oncelog import limits
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.guard import Fatal
 from oncelog.engine.index_building import catch_up
-from oncelog.engine.store import open_store
+from oncelog.engine.store import Store, open_store
 from oncelog.errors import StorageError
 from oncelog.storage.disk import MemoryDisk, PosixDisk
 from oncelog.storage.index.builder import Builder, InlineBuilder
@@ -69,6 +69,7 @@ def open_engine(
     _make_directories(directory)
     disk = PosixDisk(journal_directory(directory))
     index: LmdbIndex | None = None
+    store: Store | None = None
     try:
         # A builder whose server was killed may still be finishing its commit.
         wait_for_builder(directory)
@@ -80,8 +81,11 @@ def open_engine(
             segment_bytes=settings.segment_bytes,
             salt=secrets.randbits(128),
         )
-        builder = ChildBuilder(directory)
+        store.journal.go_direct(disk)
+        builder = ChildBuilder(directory, store.journal.mirror)
     except BaseException:
+        if store is not None:
+            store.journal.close()
         if index is not None:
             index.close()
         disk.close()

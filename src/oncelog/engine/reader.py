@@ -160,12 +160,25 @@ class Reader:
             packed = self._index.places_from(extent, offset, _PLACES_PER_LOOKUP)
         return [Place.unpack(row) for row in packed]
 
-    def fetch(self, plan: ReadPlan) -> list[ReadBatch]:
-        """Carry out a plan. May run on another thread; touches only the journal's files."""
-        return self.fetch_parts(plan.parts)
+    def fetch(self, plan: ReadPlan) -> tuple[list[ReadBatch], int]:
+        """Carry out a plan: its batches, and where the next read begins. Ends before a batch that is damaged, which is
+        told to whoever reads on from there: what lies before it can still be read. May run on another thread; touches
+        only the journal's files."""
+        batches: list[ReadBatch] = []
+        looked_at = 0
+        try:
+            for part, batch in self._fetched(plan.parts):
+                looked_at += 1
+                if batch is not None:
+                    batches.append(ReadBatch(part.base_offset, batch))
+        except Corruption:
+            if not batches:
+                raise
+            return batches, plan.parts[looked_at].base_offset
+        return batches, plan.next_offset
 
     def fetch_parts(self, parts: list[ReadPart]) -> list[ReadBatch]:
-        """As `fetch`."""
+        """All of these batches; raises `Corruption` if one is damaged."""
         return [ReadBatch(part.base_offset, batch) for part, batch in self._fetched(parts) if batch is not None]
 
     def _fetched(self, parts: list[ReadPart]) -> Iterator[tuple[ReadPart, bytes | None]]:

@@ -1,4 +1,4 @@
-"""Reads of an engine: what is likely to be in the page cache on the loop, the rest on the reader's thread.
+"""Reads of an engine: what is in memory, or likely to be, on the loop, the rest on the reader's thread.
 
 Plans are made on the loop's thread, from what readers may see; the thread only reads the journal's files. Damage, and
 a disk that cannot be read, are told to whoever reads and end nothing: the rest of the log can still be read.
@@ -62,7 +62,7 @@ class Reads:
         plan = self._plan(topic, partition, offset, bytes_max, uncommitted=uncommitted)
         if isinstance(plan, Refusal):
             return plan
-        return _result(plan, self.reader.fetch(plan), uncommitted=uncommitted)
+        return _result(plan, *self.reader.fetch(plan), uncommitted=uncommitted)
 
     def _plan(
         self, topic: str, partition: int, offset: int, bytes_max: int, *, uncommitted: bool
@@ -89,7 +89,7 @@ class Reads:
             plan = self._plan(topic, partition, offset, bytes_max, uncommitted=False)
             told: ReadResult | Refusal | None = plan if isinstance(plan, Refusal) else None
             if isinstance(plan, ReadPlan) and (not plan.parts or self._is_recent(plan.parts[0].group)):
-                told = _result(plan, self.reader.fetch(plan), uncommitted=False)
+                told = _result(plan, *self.reader.fetch(plan), uncommitted=False)
         except StorageError as error:
             told = damaged(error)
         # Outside of the `try`: what the reader does with it is not a fault of what was read.
@@ -99,7 +99,7 @@ class Reads:
         cold = plan
         assert isinstance(cold, ReadPlan)
         return self.thread.ask(
-            lambda: _result(cold, self.reader.fetch(cold), uncommitted=False), found, batches=len(cold.parts)
+            lambda: _result(cold, *self.reader.fetch(cold), uncommitted=False), found, batches=len(cold.parts)
         )
 
     def undecodable(self, stream_id: int, offset: int, why: str) -> Damaged:
@@ -112,7 +112,8 @@ class Reads:
         return Damaged(what, *(("", -1) if place is None else self._journal.where(place.group, place.at)))
 
     def _is_recent(self, group: int) -> bool:
-        return self._journal.bytes_between(group, self._journal.durable_group) < limits.HTTP_READ_RECENT_BYTES
+        age_bytes = self._journal.bytes_between(group, self._journal.durable_group)
+        return age_bytes < limits.HTTP_READ_RECENT_BYTES and self._journal.is_in_memory(group)
 
     def who_wrote(self, stream_id: int, offset: int, told: Callable[[WrittenBy | Refusal | None], None]) -> None:
         """Tell who wrote the record at `offset`, which must be readable; None if it had no producer, or is gone."""
@@ -127,7 +128,7 @@ class Reads:
 
         def looked_up() -> WrittenBy | None:
             try:
-                return written_by(self._journal.payload(place.group), place.at)
+                return written_by(self._journal.payload(place.group), place.at, offset - place.first)
             except GroupGone:
                 return None
 
@@ -183,8 +184,8 @@ class Reads:
         more()
 
 
-def _result(plan: ReadPlan, batches: list[ReadBatch], *, uncommitted: bool) -> ReadResult:
+def _result(plan: ReadPlan, batches: list[ReadBatch], next_offset: int, *, uncommitted: bool) -> ReadResult:
     stream = plan.stream
     # A closed stream with an open txn is not at its end yet: what the txn commits is still to come.
     ended = stream.closed and (uncommitted or stream.stable == stream.tail)
-    return ReadResult(batches, plan.next_offset, stream.stable, stream.tail, stream.floor, ended)
+    return ReadResult(batches, next_offset, stream.stable, stream.tail, stream.floor, ended)

@@ -176,6 +176,13 @@ class PosixDisk:
             return PosixFile(descriptor)
         return PosixFile(descriptor, direct=True)
 
+    def open_direct(self, name: str) -> PosixFile:
+        """An existing file that is written past the page cache, each write on the device when it returns: nothing is
+        left to sync. `OSError` if the file system has no such thing. A device that wants larger blocks than it is given
+        gets them through the page cache, synced all the same."""
+        flags = os.O_WRONLY | os.O_DIRECT | os.O_DSYNC | os.O_CLOEXEC
+        return PosixFile(os.open(name, flags, dir_fd=self._directory), direct=True)
+
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=self._directory, dst_dir_fd=self._directory)
 

@@ -13,6 +13,7 @@ from oncelog.core import batch as codec
 from oncelog.core import holes, message_id
 from oncelog.core.entry import (
     ID_BYTES,
+    MANY_CLAIMS,
     RENEWS,
     Appended,
     Claimed,
@@ -96,6 +97,8 @@ class EntryCheck:
         self._advance(state, op.stream_id, op.first, op.count)
         if op.claim is not None:
             _claim_once(state, op.stream_id, op.claim, bool(op.flags & RENEWS), time_ns)
+        if op.flags & MANY_CLAIMS:
+            _claims_of_run(state, op, time_ns)
         if op.ids:
             self._ids_once(state, stream, op.first, op.ids, time_ns)
         self._batch(op.batch, op.count, dense=True)
@@ -173,6 +176,16 @@ class EntryCheck:
         key = (extent, chunk_of(offset))
         chunk = state.holes[key] if key in state.holes else self._index.get(Table.HOLES, key)
         return isinstance(chunk, HoleChunk) and holes.hole_at(chunk, offset) is not None
+
+
+def _claims_of_run(state: State, op: Appended, time_ns: int) -> None:
+    """Each of another producer, each of another record."""
+    names = {claim.name for _, _, claim in op.claims}
+    numbers = {number for number, _, _ in op.claims if 0 <= number < op.count}
+    if not len(names) == len(numbers) == len(op.claims) > 0:
+        raise Corruption(f"the claims of a batch of stream {op.stream_id} at {op.first} are not one per record")
+    for _, _, claim in op.claims:
+        _claim_once(state, op.stream_id, claim, False, time_ns)
 
 
 def _claim_once(state: State, stream_id: int, claim: ProducerClaim, renews: bool, time_ns: int) -> None:

@@ -7,7 +7,8 @@ Entry: length u32 (of what follows), append time u64 ns, shape u8.
   shape 2, compound:  operation count u32, then per operation: tag u8, length u32, body.
 
 Body of Appended: stream u64, first u64, count u32, flags u16, claim bytes u16, order key bytes u16, txn id bytes u16,
-id count u32, batch bytes u32; then claim (epoch accepted i64, then MessagePack), order key, txn id, ids, batch.
+id count u32, batch bytes u32; then claim (epoch accepted i64, then MessagePack), order key, txn id, ids, batch. With
+the flag MANY_CLAIMS the claim is MessagePack alone: an array of [record number, epoch accepted, claim].
 Body of StageAppended and Moved: fixed fields, then the batch. Every other body is positional MessagePack.
 
 Integrity is the frame's business: its CRC covers every byte here. Decoding still checks every length, because verify
@@ -20,7 +21,18 @@ from typing import Any, Final
 
 import msgspec
 
-from oncelog.core.entry import ID_BYTES, OPERATIONS, Appended, Compound, Entry, Moved, Operation, StageAppended, TxnSet
+from oncelog.core.entry import (
+    ID_BYTES,
+    MANY_CLAIMS,
+    OPERATIONS,
+    Appended,
+    Compound,
+    Entry,
+    Moved,
+    Operation,
+    StageAppended,
+    TxnSet,
+)
 from oncelog.core.producer import ProducerClaim
 from oncelog.core.row_codec import encode_row
 from oncelog.errors import Corruption
@@ -45,6 +57,7 @@ _FLAT_HEADER_BYTES: Final = _FLAT_HEADER.size
 _pack_epoch: Final = _EPOCH.pack
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode_claim: Final = msgspec.msgpack.Decoder(ProducerClaim).decode
+_decode_claims: Final = msgspec.msgpack.Decoder(tuple[tuple[int, int, ProducerClaim], ...]).decode
 _DECODERS: Final[dict[int, Any]] = {
     tag: msgspec.msgpack.Decoder(kind).decode
     for tag, kind in OPERATIONS.items()
@@ -79,7 +92,7 @@ def encode_flat(op: Appended) -> list[bytes]:
         fields, extra = _appended_parts(op)
         op.batch_at = _FLAT_HEADER.size + len(extra)
         return [_pack_flat(op.batch_at - 4 + batch_bytes, op.time_ns, FLAT, *fields) + extra, op.batch]
-    claim = b"" if op.claim is None else _pack_epoch(op.epoch) + _encode(op.claim)
+    claim = _claim_of(op)
     claim_bytes, ids = len(claim), op.ids
     at = op.batch_at = _FLAT_HEADER_BYTES + claim_bytes + len(ids)
     head = _pack_flat(
@@ -99,10 +112,15 @@ def encode_flat(op: Appended) -> list[bytes]:
     return [head + claim + ids if claim or ids else head, op.batch]
 
 
-def _appended_parts(op: Appended) -> tuple[tuple[int, ...], bytes]:
-    claim = order_key = txn_id = b""
+def _claim_of(op: Appended) -> bytes:
     if op.claim is not None:
-        claim = _EPOCH.pack(op.epoch) + _encode(op.claim)
+        return _pack_epoch(op.epoch) + _encode(op.claim)
+    return _encode(op.claims) if op.claims else b""
+
+
+def _appended_parts(op: Appended) -> tuple[tuple[int, ...], bytes]:
+    order_key = txn_id = b""
+    claim = _claim_of(op)
     if op.order_key:
         order_key = op.order_key.encode()
     if op.txn_id:
@@ -177,7 +195,9 @@ def _decode_appended(payload: bytes, at: int, end: int, time_ns: int, entry_at: 
     if at + claim_bytes + key_bytes + txn_bytes + ID_BYTES * id_count != batch_at:
         raise ValueError("the lengths of an append do not add up")
     op = Appended(stream_id, first, count, payload[batch_at:end], time_ns, flags)
-    if claim_bytes:
+    if flags & MANY_CLAIMS:
+        op.claims = _decode_claims(payload[at : at + claim_bytes])
+    elif claim_bytes:
         op.epoch = _EPOCH.unpack_from(payload, at)[0]
         op.claim = _decode_claim(payload[at + _EPOCH.size : at + claim_bytes])
     if key_bytes or txn_bytes or id_count:

@@ -8,7 +8,8 @@ Who may call what, since there are no locks:
 - the loop's thread: `begin`, `seal`, `durable`, `prove`. Addresses are given out here, so that group n+1 can be
   filled while group n is being written.
 - the writer's thread: `write`, one group at a time, in order, and group n+1 only after `write` of group n returned.
-  Recovery stands on this order.
+  Recovery stands on this order. With a mirror (`go_direct`) the group is laid out there and written past the page
+  cache, else through it; readers look into the mirror first.
 - one helper thread: `prepare`, `trim_front`. It shares with the loop only the queue of spares and two integers.
 - any thread: `read`, `groups`, and the numbers.
 
@@ -20,13 +21,13 @@ since a later fdatasync that succeeds says nothing about the pages that the fail
 import errno
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from oncelog.errors import Corruption, DiskFault, DiskFull, JournalPoisoned, StorageError
 from oncelog.limits import FRAME_ALIGN_BYTES, GROUP_BYTES_MAX, READ_GAP_BYTES, READ_RUN_BYTES, SPARES_WANTED
-from oncelog.storage.disk import Buffer, Disk, write_all
+from oncelog.storage.disk import Buffer, Disk, File, PosixDisk, write_all
 from oncelog.storage.frame import (
     COUNTER_SHIFT,
     FIRST_PREVIOUS_CRC,
@@ -36,6 +37,7 @@ from oncelog.storage.frame import (
     incarnation_of,
     pack_frame,
 )
+from oncelog.storage.mirror import CAN_BE_SHARED, Mirror
 from oncelog.storage.recovery import find_end, settle, walk
 from oncelog.storage.segment import (
     IDENTITY_BYTES,
@@ -80,6 +82,10 @@ class OpenGroup:
         self.payload_bytes = -1
         """Final size; -1 until sealed."""
 
+    @property
+    def address(self) -> int:
+        return self.group * FRAME_ALIGN_BYTES
+
 
 class JournalStats(NamedTuple):
     segments: int
@@ -110,6 +116,10 @@ class Journal:
         self.durable_group = 0
         """The last group known to be on disk. Everything up to it may be read and revealed."""
         # Owned by the writer's thread.
+        self._open_direct: Callable[[str], File] | None = None
+        self._direct: File | None = None
+        """The segment in use, for writing past the page cache; None if groups are written through it."""
+        self._direct_segment = -1
         self._written_group = 0
         self._previous_crc = FIRST_PREVIOUS_CRC
 
@@ -163,13 +173,11 @@ class Journal:
         self._refuse_if_poisoned()
         assert self._open is None
         assert 0 <= payload_bytes_min <= self.payload_bytes_max
-        segment, position, spare = self._segment, self._position, None
-        if not urgent and segment == self._reserve_segment and len(self._spares) < RESERVE_SPARES:
+        if not self.has_room(payload_bytes_min, urgent=urgent):
             return None
+        segment, position, spare = self._segment, self._position, None
         if position + frame_bytes(payload_bytes_min) > self.segment_bytes:
             ready = len(self._spares)
-            if ready <= (0 if urgent else RESERVE_SPARES):
-                return None
             segment, position, spare = segment + 1, SEGMENT_HEADER_BYTES, self._spares.popleft()
             if ready <= RESERVE_SPARES:
                 self._reserve_segment = segment
@@ -178,6 +186,16 @@ class Journal:
         self._open = OpenGroup(group, segment, position, room, self._incarnation, spare)
         self._open.reserved = segment == self._reserve_segment and len(self._spares) < RESERVE_SPARES
         return self._open
+
+    def has_room(self, payload_bytes_min: int, *, urgent: bool = False) -> bool:
+        """Whether `begin` would find room for so much. Takes nothing."""
+        if payload_bytes_min > self.payload_bytes_max:
+            return False
+        ready = len(self._spares)
+        if not urgent and self._segment == self._reserve_segment and ready < RESERVE_SPARES:
+            return False
+        is_here = self._position + frame_bytes(payload_bytes_min) <= self.segment_bytes
+        return is_here or ready > (0 if urgent else RESERVE_SPARES)
 
     def seal(self, open_group: OpenGroup, payload_bytes: int) -> None:
         """Fix the size: the next group begins behind it. The group must now be written."""
@@ -192,6 +210,8 @@ class Journal:
         """`write` of this group returned: it may be revealed."""
         self._refuse_if_poisoned()
         assert open_group.group > self.durable_group
+        if self._files.mirror is not None:
+            self._files.mirror.set_durable(open_group.address + frame_bytes(open_group.payload_bytes))
         self.durable_group = open_group.group
 
     def prove(self) -> OpenGroup | None:
@@ -217,6 +237,24 @@ class Journal:
 
     # --- the disk: the writer's thread -----------------------------------------------------------------------------
 
+    def go_direct(self, disk: PosixDisk) -> None:
+        """Write groups past the page cache from now on, where the file system lets us, and keep the newest in memory
+        for readers. Before any thread is started. Where it cannot be, all goes on through the page cache."""
+        assert self._files.mirror is None
+        assert self._open is None
+        if not CAN_BE_SHARED:
+            return
+        with suppress(OSError):
+            self._direct = disk.open_direct(segment_name(self._segment))
+            self._files.mirror = Mirror.made(self._segment * self.segment_bytes + self._position)
+            self._direct_segment = self._segment
+            self._open_direct = disk.open_direct
+
+    @property
+    def mirror(self) -> Mirror | None:
+        """What holds the newest groups, for others to map; None if they are in the page cache."""
+        return self._files.mirror
+
     def write(self, open_group: OpenGroup, buffers: Sequence[Buffer]) -> None:
         """Write and sync one sealed group. Blocking. When it returns, the group survives any crash."""
         self._refuse_if_poisoned()
@@ -237,9 +275,7 @@ class Journal:
                 # The name must be durable first: a synced frame in a file that a crash renames back is a lost group.
                 self._disk.rename(open_group.spare, name)
                 self._disk.sync_directory()
-            file = self._files.file(open_group.segment)
-            write_all(file, [header, *buffers, padding, self._page_filler(open_group)], open_group.position)
-            file.fdatasync()
+            self._write_frame(open_group, [header, *buffers, padding])
             durable = True
         except OSError as error:
             raise DiskFault(
@@ -254,6 +290,29 @@ class Journal:
                 self._poison = f"group {open_group.group} was not confirmed by the disk"
         self._previous_crc = header_crc(header)
         self._written_group = open_group.group
+
+    def _write_frame(self, open_group: OpenGroup, frame: list[Buffer]) -> None:
+        """Return when the frame is on the device."""
+        mirror = self._files.mirror
+        if mirror is not None:
+            mirror.lay_out(open_group.address, frame)
+            direct = self._direct_file(open_group.segment)
+            if direct is not None:
+                size = frame_bytes(open_group.payload_bytes)
+                write_all(direct, mirror.pieces(open_group.address, size), open_group.position)
+                return
+        file = self._files.file(open_group.segment)
+        write_all(file, [*frame, self._page_filler(open_group)], open_group.position)
+        file.fdatasync()
+
+    def _direct_file(self, segment: int) -> File | None:
+        """None if it cannot be opened: every group of the segment then goes through the page cache, and is synced."""
+        if self._open_direct is not None and segment != self._direct_segment:
+            self._direct_segment = segment
+            self._direct = None
+            with suppress(OSError):
+                self._direct = self._open_direct(segment_name(segment))
+        return self._direct
 
     def _page_filler(self, open_group: OpenGroup) -> Buffer:
         """Zeros up to the end of the frame's last page. Spares are written past the page cache, and a page that is
@@ -344,8 +403,8 @@ class Journal:
     def _read(self, group: int, segment: int, at: int, length: int) -> bytes:
         if group > self.durable_group:
             raise Corruption(f"place in group {group} lies beyond the journal's end, group {self.durable_group}")
-        data = b""
-        if segment >= self._first_segment:
+        data = self._files.mirrored(segment, at, length)
+        if data is None and segment >= self._first_segment:
             try:
                 data = self._files.file(segment).pread(length, at)
             except FileNotFoundError:
@@ -356,7 +415,7 @@ class Journal:
         # Asked after the read: the segment may have been dropped and written over in the meantime.
         if segment < self._first_segment:
             raise GroupGone(group, self.first_group)
-        if len(data) != length:
+        if data is None or len(data) != length:
             raise Corruption("file cut short", file=segment_name(segment), position=at)
         return data
 
@@ -365,6 +424,12 @@ class Journal:
         for _, payload in _groups(self._files, group, group, inclusive=True):
             return payload
         raise GroupGone(group, self.first_group)
+
+    def is_in_memory(self, group: int) -> bool:
+        """Whether a durable group can be read without waiting for the disk, as far as this object knows: what is
+        written through the page cache may still be there."""
+        mirror = self._files.mirror
+        return mirror is None or mirror.holds(group * FRAME_ALIGN_BYTES)
 
     def where(self, group: int, first: int) -> tuple[str, int]:
         """The file and the byte of a place, for those who must name damage."""
@@ -378,6 +443,7 @@ class Journal:
     def close(self) -> None:
         """Confirm nothing more and close the files. The disk belongs to the caller. A clean stop proves first."""
         self._poison = "the journal is closed"
+        self._direct = self._open_direct = None
         self._files.forget()
 
     @property
@@ -419,12 +485,13 @@ class JournalReader:
     checked against its address.
     """
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, mirror: Mirror | None = None) -> None:
         segments = list_files(disk).segments
         if not segments:
             raise StorageError("there is no journal here", file=segment_name(0))
         # The last one: a writer may drop the first at any moment.
         self._files = SegmentFiles.of(disk, segments[-1])
+        self._files.mirror = mirror
         self._segment = segments[-1]
 
     @property

@@ -39,6 +39,7 @@ from oncelog.limits import (
 )
 from oncelog.storage.disk import Disk, File, write_all
 from oncelog.storage.frame import FRAME_HEADER_BYTES, FRAME_MAGIC, Frame, claimed_bytes, unpack_frame
+from oncelog.storage.mirror import Mirror
 
 SEGMENT_MAGIC: Final = b"ONCELOGJ"
 FORMAT_VERSION: Final = 1
@@ -159,6 +160,8 @@ class SegmentFiles:
         self.segment_bytes = header.segment_bytes
         self.identity_crc = crc32c(header.identity)
         self._sectors = header.segment_bytes // FRAME_ALIGN_BYTES
+        self.mirror: Mirror | None = None
+        """What holds the newest bytes, if they are written past the page cache."""
         self._cached = functools.lru_cache(SEGMENT_FILES_OPEN_MAX)(self._open)
 
     @classmethod
@@ -197,6 +200,12 @@ class SegmentFiles:
     def group_at(self, segment: int, position: int) -> int:
         return segment * self._sectors + position // FRAME_ALIGN_BYTES
 
+    def mirrored(self, segment: int, position: int, length: int) -> bytes | None:
+        """Durable bytes of a segment from memory; None if they must be read from its file."""
+        if self.mirror is None:
+            return None
+        return self.mirror.read(segment * self.segment_bytes + position, length)
+
     def first_group(self, segment: int) -> int:
         return self.group_at(segment, SEGMENT_HEADER_BYTES)
 
@@ -229,8 +238,11 @@ class SegmentView:
         """`length` bytes, fewer if the file is cut short there."""
         first = position - self._window_first
         if first < 0 or first + length > len(self._window):
-            ahead = min(READ_AHEAD_BYTES, self._limit - position)
-            self._window = memoryview(_read(self.file, max(length, ahead), position, self.name))
+            size = max(length, min(READ_AHEAD_BYTES, self._limit - position))
+            data = self._files.mirrored(self.segment, position, size)
+            if data is None:
+                data = _read(self.file, size, position, self.name)
+            self._window = memoryview(data)
             self._window_first = position
             first = 0
         return self._window[first : first + length]

@@ -216,6 +216,11 @@ class Model(StageModel):
         stream["closed"] = command.close
         return o.Confirmed(stream["id"], first, next_, self.now, False, False, epoch, sequence, command.close)
 
+    def append_value(self, command: c.AppendValue) -> o.Outcome:
+        """As a batch of one."""
+        digest, claim, id_ = command.digest, command.claim, command.message_id
+        return self.append(c.Append(command.topic, command.partition, bytes(command.value), 1, digest, claim, id_))
+
     def append_known(self, stream: Thing, command: c.Append, known: Thing) -> o.Outcome:
         """The id is known: the first outcome, and the sequence is used up."""
         if known["digest"] != command.digest:

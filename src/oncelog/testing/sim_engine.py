@@ -17,9 +17,10 @@ from typing import NamedTuple, TypeVar
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.command import Command
+from oncelog.core.command import AppendValue, Command
 from oncelog.core.entry import Entry
 from oncelog.core.outcome import Outcome, Refusal
+from oncelog.core.rows import Stream
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
 from oncelog.engine.cut import take_cut
 from oncelog.engine.follow import Follow
@@ -136,6 +137,13 @@ class ObservedLoop(CommitLoop):
             reply.needs_entry = self.state.entry_number
         taken = super()._take(command, reply)
         if taken and isinstance(reply, Pending):
+            reply.needs_entry = self.state.entry_number
+        return taken
+
+    def _take_run(self, stream: Stream, commands: list[AppendValue], replies: list[Reply], hashes: list[bytes]) -> int:
+        taken = super()._take_run(stream, commands, replies, hashes)
+        for reply in replies[:taken]:
+            assert isinstance(reply, Pending)
             reply.needs_entry = self.state.entry_number
         return taken
 
@@ -410,7 +418,7 @@ class SimEngine:
         while True:
             plan = self.reader.plan(stream, offset, limits.KIB, uncommitted=uncommitted)
             assert not isinstance(plan, Refusal)
-            for base_offset, batch in self.reader.fetch(plan):
+            for base_offset, batch in self.reader.fetch_parts(plan.parts):
                 for delta, _, _, value, _ in codec.decode(batch):
                     # A batch may begin below the floor, or hold what an earlier read returned.
                     if base_offset + delta >= offset:

@@ -1,7 +1,10 @@
-"""The index builder as a process of its own: `python -m oncelog.storage.index.child DIRECTORY`.
+"""The index builder as a process of its own: `python -m oncelog.storage.index.child DIRECTORY [MIRROR]`.
 
 A process and not a thread: beside a busy loop a thread that writes LMDB gets the interpreter too seldom (20,000 puts
 took 6 s, against 0.3 s here). It is polite (`NICE`), and the only writer of index files.
+
+MIRROR is the descriptor of the journal's newest bytes (`storage/mirror.py`), if the server keeps them: what is there is
+not read from the disk.
 
 Lines on stdin:   advance <group>                                   index up to here; the largest one asked for counts
 Lines on stdout:  done <group> <entry number> <journal bytes>       after every commit
@@ -26,6 +29,7 @@ from oncelog.storage.index.builder import Builder
 from oncelog.storage.index.interface import Died, Done, Full, Reply
 from oncelog.storage.index.lmdb_writer import LmdbWriter, take_lock
 from oncelog.storage.journal import Journal, JournalReader
+from oncelog.storage.mirror import Mirror
 
 NICE: Final = 10
 """Confirming writes comes first; the index may be seconds behind."""
@@ -66,11 +70,12 @@ class _Ended(Exception):
 class _FreshReader:
     """A `JournalReader` per use: a reader that is kept would keep dropped segments open, and their space taken."""
 
-    def __init__(self, disk: PosixDisk) -> None:
+    def __init__(self, disk: PosixDisk, mirror: Mirror | None) -> None:
         self._disk = disk
+        self._mirror = mirror
 
     def groups(self, after: int | None, until: int) -> Iterator[tuple[int, bytes]]:
-        return JournalReader(self._disk).groups(after, until)
+        return JournalReader(self._disk, self._mirror).groups(after, until)
 
 
 class _Requests:
@@ -117,13 +122,13 @@ def _report(done: Done) -> None:
     _say(f"done {done.group} {done.entry_number} {done.journal_bytes}")
 
 
-def serve(directory: Path) -> None:
+def serve(directory: Path, mirror: Mirror | None = None) -> None:
     """Build as asked until stdin ends."""
     requests = _Requests()
     disk = PosixDisk(journal_directory(directory), read_only=True)
     writer = LmdbWriter(index_directory(directory), wait=True)
     try:
-        builder = Builder(_FreshReader(disk), writer.index(), writer, is_pressed=requests.is_pressed)
+        builder = Builder(_FreshReader(disk, mirror), writer.index(), writer, is_pressed=requests.is_pressed)
         answered = -1
         full = merging = False
         while True:
@@ -152,12 +157,13 @@ def serve(directory: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m oncelog.storage.index.child DIRECTORY\n")
+    if len(arguments) not in (1, 2) or not all(map(str.isdecimal, arguments[1:])):
+        sys.stderr.write("usage: python -m oncelog.storage.index.child DIRECTORY [MIRROR]\n")
         return EXIT_USAGE
     os.nice(NICE)
     try:
-        serve(Path(arguments[0]))
+        mirror = Mirror(int(arguments[1]), read_only=True) if len(arguments) > 1 else None
+        serve(Path(arguments[0]), mirror)
     except (OncelogError, OSError, ValueError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return EXIT_DAMAGED if isinstance(error, Corruption) else EXIT_FAILED
@@ -173,14 +179,16 @@ def main(arguments: list[str]) -> int:
 class ChildBuilder:
     """Starts the child and talks to it. Implements `IndexBuilder`; nothing here waits but `stop`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, mirror: Mirror | None = None) -> None:
+        shared = () if mirror is None else (mirror.fileno(),)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "oncelog.storage.index.child", os.fspath(directory)],
+            [sys.executable, "-m", "oncelog.storage.index.child", os.fspath(directory), *map(str, shared)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             # A Ctrl-C at the terminal is for the server, which ends its builder in its own order.
             start_new_session=True,
+            pass_fds=shared,
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from oncelog.core import batch as codec
 from oncelog.core.command import (
     Append,
+    AppendValue,
     Command,
     Commit,
     CommitAppend,
@@ -147,7 +148,9 @@ class SequenceWriter(FlatWriter):
         identities = self.identities(self.random.randint(1, _RECORDS_MAX))
         batch, digest = batch_of(identities)
         claim = ProducerClaim(f"http:{self.name}", 0, sequence, sequence, mode, digest)
-        command = Append(topic, partition, batch, len(identities), digest, claim)
+        command: Append | AppendValue = Append(topic, partition, batch, len(identities), digest, claim)
+        if len(identities) == 1:
+            command = AppendValue(topic, partition, value_of(identities[0]), digest, claim)
         return Request(command, self.ledger.unit(f"{self.name} sequence {sequence}", identities))
 
 
@@ -191,10 +194,9 @@ class IdWriter(FlatWriter):
             identity = self.identities(1)[0]
         return Request(self._append(identity), self.ledger.unit(identity.decode(), [identity]))
 
-    def _append(self, identity: Identity, salt: bytes = b"") -> Append:
+    def _append(self, identity: Identity, salt: bytes = b"") -> AppendValue:
         value = value_of(identity, salt) + salt
-        batch = codec.encode_one(value, TIMESTAMP_MS)
-        return Append(IDS, 0, batch, 1, content_digest(value), message_id=identity)
+        return AppendValue(IDS, 0, value, content_digest(value), message_id=identity)
 
     def answered(self, request: Request, outcome: Outcome) -> None:
         if request.unit is not None:
