@@ -404,5 +404,6 @@ def test_publish_with_ids_behind_a_read_is_carried_out_when_its_client_goes(shar
     client.send(wait + request("POST", "/v1/publish", msgspec.json.encode(publish)))
     shared.until(lambda: any(len(connection.slots) == 2 for connection in shared.server.connections))
     client.reset()
-    shared.until(lambda: shared.engine.lookups.stage_row(stage_id) is None)
+    # Idle: it is on disk as well, and readers see it.
+    shared.until(lambda: shared.engine.lookups.stage_row(stage_id) is None and shared.engine.commits.idle)
     assert shared.ask("GET", f"/v1/stream/{topic}").body == b"a"

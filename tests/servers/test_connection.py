@@ -221,7 +221,7 @@ def test_client_with_nothing_in_line_is_read_again_as_soon_as_no_command_waits(t
         writer.send(request("POST", path, b"x"))
         server.until(lambda: server.engine.overloaded)
         assert other.ask("GET", "/health").status == 200
-        server.until(lambda: len(server.server.paused) == 2)
+        server.until(lambda: len(server.server.paused) == 1)
         other.send(request("GET", "/health"))
         server.on_loop(lambda: setattr(commits, "held", False))
         server.on_loop(server.engine._take_waiting)
@@ -243,9 +243,8 @@ def test_read_larger_than_one_answer_goes_on_where_it_ended(topic: str) -> None:
     path = f"/v1/stream/{topic}"
     with running(read_bytes_max=4 * KIB) as server, server.client() as client:
         client.ask("PUT", path, headers={"Content-Type": "text/plain"})
-        client.send(b"".join(request("POST", path, b"%04d" % number * 100) for number in range(50)))
-        for _ in range(50):
-            assert client.answer().status == 204
+        for number in range(50):  # one by one: records that come together share a batch, which is never divided
+            assert client.ask("POST", path, b"%04d" % number * 100, {"Content-Type": "text/plain"}).status == 204
         found, offset, rounds = b"", "-1", 0
         while True:
             answer = client.ask("GET", f"{path}?offset={offset}")

@@ -22,20 +22,21 @@ Damage = Callable[[bytearray, int, int], None]
 
 @contextmanager
 def damaged(directory: Path, damage: Damage) -> Iterator[Running]:
-    """A server whose stream `bad` was damaged under it, and whose `good` was not."""
-    with running(directory, long_poll_ms=300) as server:
+    """A server whose stream `bad` was damaged before it started, and whose `good` was not. Before, since what a server
+    has just written it reads from memory."""
+    with running(directory) as server:
         for path in (BAD, GOOD):
             server.ask("PUT", path, headers=TEXT)
         server.ask("POST", BAD, VALUE, headers={**TEXT, "Stream-Message-Id": "m"})
         server.ask("POST", GOOD, b"intact", headers=TEXT)
-        server.checkpoint()
-        (segment,) = (directory / "journal").glob("segment-*")
-        content = bytearray(segment.read_bytes())
-        at = content.index(VALUE)
-        begin = at - len(codec.encode_one(VALUE, 1)) + len(VALUE) + 1
-        damage(content, begin, at + len(VALUE) + 1)
-        with segment.open("r+b") as file:
-            file.write(content)
+    (segment,) = (directory / "journal").glob("segment-*")
+    content = bytearray(segment.read_bytes())
+    at = content.index(VALUE)
+    begin = at - len(codec.encode_one(VALUE, 1)) + len(VALUE) + 1
+    damage(content, begin, at + len(VALUE) + 1)
+    with segment.open("r+b") as file:
+        file.write(content)
+    with running(directory, long_poll_ms=300) as server:
         yield server
         assert server.ask("GET", GOOD).body == b"intact"
         assert server.ask("POST", GOOD, b"on", headers=TEXT).status == 204

@@ -44,14 +44,14 @@ def test_sequences_over_several_connections_are_taken_in_order(
 
 
 def _waiting(server: Running) -> list[object]:
-    return [held for waiting in server.server.early._held.values() for held in waiting.values()]
+    return [held for waiting in server.server.early.held.values() for held in waiting.values()]
 
 
 def test_early_sequences_of_the_x_dialect_wait_too(shared: Running, text: str) -> None:
     with shared.client() as first, shared.client() as second:
         assert first.ask("POST", text, b"0", x_numbered(0)).status == 201
         second.send(request("POST", text, b"2", x_numbered(2)))
-        shared.until(lambda: bool(shared.server.early))
+        shared.until(lambda: bool(shared.server.early.held))
         assert first.ask("POST", text, b"1", x_numbered(1)).status == 201
         assert second.answer().status == 201
     assert shared.ask("GET", text).body == b"012"
@@ -60,7 +60,7 @@ def test_early_sequences_of_the_x_dialect_wait_too(shared: Running, text: str) -
 def test_early_close_waits_too(shared: Running, text: str) -> None:
     with shared.client() as first, shared.client() as second:
         second.send(request("POST", text, headers=numbered(1) | {"Stream-Closed": "true"}))
-        shared.until(lambda: bool(shared.server.early))
+        shared.until(lambda: bool(shared.server.early.held))
         assert first.ask("POST", text, b"0", numbered(0)).status == 200
         answer = second.answer()
         assert (answer.status, answer.headers["stream-closed"], answer.next_offset) == (204, "true", 1)
@@ -76,7 +76,7 @@ def test_real_gap_is_409_after_the_hold(shared: Running, text: str) -> None:
     assert answer.headers["producer-expected-seq"] == "0"
     assert answer.headers["producer-received-seq"] == "1"
     assert shared.ask("HEAD", text).next_offset == 0
-    assert not shared.on_loop(lambda: bool(shared.server.early))
+    assert not shared.on_loop(lambda: bool(shared.server.early.held))
 
 
 def test_gap_of_the_x_dialect_has_its_headers(shared: Running, text: str) -> None:
@@ -104,7 +104,7 @@ def test_request_too_far_ahead_is_told_at_once(topic: str) -> None:
         assert server.ask("POST", path, b"x", numbered(far)).json["expected"] == 0
         with server.client() as client:
             client.send(request("POST", path, b"x", numbered(far - 1)))
-            server.until(lambda: bool(server.server.early))
+            server.until(lambda: bool(server.server.early.held))
             second = server.ask("POST", path, b"x", numbered(far - 1))
             assert second.code == "sequence_gap", "a second request for one sequence is told at once"
 
@@ -122,7 +122,7 @@ def test_held_request_is_refused_when_it_is_fenced_meanwhile(topic: str) -> None
         server.ask("PUT", path, headers={"Content-Type": "text/plain"})
         assert server.ask("POST", path, b"0", numbered(0)).status == 200
         old.send(request("POST", path, b"x", numbered(2)))
-        server.until(lambda: bool(server.server.early))
+        server.until(lambda: bool(server.server.early.held))
         for seq in range(2):
             assert server.ask("POST", path, b"n", numbered(seq, epoch=1)).status == 200
         answer = old.answer()
@@ -136,11 +136,11 @@ def test_held_request_whose_client_has_gone_is_still_carried_out(topic: str) -> 
         server.ask("PUT", path, headers={"Content-Type": "text/plain"})
         gone = Client(server.port)
         gone.send(request("POST", path, b"1", numbered(1)))
-        server.until(lambda: bool(server.server.early))
+        server.until(lambda: bool(server.server.early.held))
         gone.reset()
         server.until(lambda: not server.server.connections)
         assert server.ask("POST", path, b"0", numbered(0)).status == 200
-        server.until(lambda: not server.server.early)
+        server.until(lambda: not server.server.early.held)
         retry = server.ask("POST", path, b"1", numbered(1))
         assert (retry.status, retry.next_offset) == (204, 2)
         assert server.ask("GET", path).body == b"01"
@@ -193,20 +193,20 @@ def test_bytes_that_wait_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPa
         assert command.claim is not None
         return early.hold(command, SequenceGap(0, command.claim.first), told.append, gaps.append)
 
-    assert not early
+    assert not early.held
     assert hold(early_append(1, 60))
     assert not hold(early_append(2, 60)), "too much would wait"
     assert not hold(early_append(2, 60, "other"))
     assert hold(early_append(2, 40))
     assert not hold(early_append(2, 0)), "one of them waits already"
-    assert early
+    assert early.held
     early.taken(early_append(0, 0), Confirmed(1, 0, 1, sequence=0))
     assert submitted == [early_append(1, 60)]
     assert hold(early_append(3, 60)), "what went on gave its bytes back"
     for timer in list(timers.waiting):
         timer()
-    assert (len(gaps), bool(early), timers.waiting) == (2, False, [])
+    assert (len(gaps), bool(early.held), timers.waiting) == (2, False, [])
     assert hold(early_append(1, 100))
     early.give_up_all()
-    assert (told, bool(early), timers.waiting) == ([Stopping()], False, [])
+    assert (told, bool(early.held), timers.waiting) == ([Stopping()], False, [])
     assert not hold(early_append(1, 1)), "nobody waits while the server stops"

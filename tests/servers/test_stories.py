@@ -136,12 +136,12 @@ def test_damage_is_told_to_its_reader_and_the_rest_goes_on(tmp_path: Path) -> No
         for name in ("bad", "good"):
             server.ask("PUT", f"/v1/stream/{name}", headers=TEXT)
             server.ask("POST", f"/v1/stream/{name}", f"a value of {name}".encode() * 20, headers=TEXT)
-        server.checkpoint()
-        (segment,) = (tmp_path / "journal").glob("segment-*")
-        with segment.open("r+b") as file:
-            at = file.read().find(b"a value of bad")
-            file.seek(at)
-            file.write(b"A")
+    (segment,) = (tmp_path / "journal").glob("segment-*")
+    with segment.open("r+b") as file:
+        at = file.read().find(b"a value of bad")
+        file.seek(at)
+        file.write(b"A")
+    with running(directory=tmp_path) as server:
         damaged = server.ask("GET", "/v1/stream/bad")
         assert (damaged.status, damaged.json["code"]) == (500, "damaged")
         assert damaged.json["position"] > 0

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from oncelog import limits
-from oncelog.core.command import Append, CloseStream, Command, Commit
+from oncelog.core import batch as codec
+from oncelog.core.command import Append, AppendValue, CloseStream, Command, Commit
 from oncelog.core.outcome import (
     CommitConfirmed,
     Confirmed,
@@ -28,6 +29,10 @@ Early = SequenceGap | EpochNotAtZero
 """Refusals of what may only have come too early."""
 
 
+Claiming = Append | AppendValue | CloseStream | Commit
+"""Commands that may carry a producer's claim."""
+
+
 class Timer(Protocol):
     """What `call_later` returns."""
 
@@ -41,7 +46,7 @@ class Held:
 
     def __init__(
         self,
-        command: Append | CloseStream | Commit,
+        command: Claiming,
         gap: Early,
         reply: Callable[[Outcome], None],
         give_up: Callable[[Early], None],
@@ -68,11 +73,9 @@ class EarlyRequests:
         self._call_later = call_later
         self._call_soon = call_soon
         self._hold_s = hold_ms / 1000
-        self._held: dict[Key, dict[int, Held]] = {}
+        self.held: dict[Key, dict[int, Held]] = {}
+        """By producer and sequence; empty nearly always."""
         self._bytes = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._held)
 
     def hold(
         self,
@@ -83,17 +86,17 @@ class EarlyRequests:
     ) -> bool:
         """Keep a refused request for a moment; False if its gap is to be told now. `reply` gets what comes of it once
         it is its turn, `give_up` its gap if its turn does not come."""
-        if not isinstance(command, Append | CloseStream | Commit) or command.claim is None or not self._hold_s:
+        if not isinstance(command, Claiming) or command.claim is None or not self._hold_s:
             return False
         ahead = gap.received - gap.expected
         if not 0 < ahead <= limits.HTTP_EARLY_AHEAD_MAX:
             return False
         held = Held(command, gap, reply, give_up)
-        waiting = self._held.setdefault(_key(command, command.claim), {})
+        waiting = self.held.setdefault(_key(command, command.claim), {})
         if gap.received in waiting or self._bytes + held.bytes_ > limits.HTTP_EARLY_BYTES_MAX:
             # A second request for one sequence: a retry, which is no earlier than the first.
             if not waiting:
-                del self._held[_key(command, command.claim)]
+                del self.held[_key(command, command.claim)]
             return False
         waiting[gap.received] = held
         self._bytes += held.bytes_
@@ -102,11 +105,11 @@ class EarlyRequests:
 
     def taken(self, command: Command, outcome: Outcome) -> None:
         """A command was answered. If it used up a producer's sequence, the one behind it may be waiting."""
-        if not isinstance(command, Append | CloseStream | Commit) or command.claim is None:
+        if not isinstance(command, Claiming) or command.claim is None:
             return
         if not isinstance(outcome, Confirmed | StreamDone | CommitConfirmed):
             return
-        held = self._held.get(_key(command, command.claim), {}).get(outcome.sequence + 1)
+        held = self.held.get(_key(command, command.claim), {}).get(outcome.sequence + 1)
         if held is not None:
             self._let_go(held)
             # Not at once: whoever tells us is in the middle of answers.
@@ -115,7 +118,7 @@ class EarlyRequests:
     def give_up_all(self) -> None:
         """The server stops: everyone is told to come back, and nobody waits any more."""
         self._hold_s = 0.0
-        for held in [held for waiting in self._held.values() for held in waiting.values()]:
+        for held in [held for waiting in self.held.values() for held in waiting.values()]:
             self._let_go(held)
             held.reply(Stopping())
 
@@ -127,19 +130,21 @@ class EarlyRequests:
         held.timer.cancel()
         assert held.command.claim is not None
         key = _key(held.command, held.command.claim)
-        waiting = self._held[key]
+        waiting = self.held[key]
         del waiting[held.gap.received]
         self._bytes -= held.bytes_
         if not waiting:
-            del self._held[key]
+            del self.held[key]
 
 
-def _key(command: Append | CloseStream | Commit, claim: ProducerClaim) -> Key:
+def _key(command: Claiming, claim: ProducerClaim) -> Key:
     """A producer of commits has no stream of its own."""
     return ("", 0, claim.name) if isinstance(command, Commit) else (command.topic, command.partition, claim.name)
 
 
-def _size_of(command: Append | CloseStream | Commit) -> int:
+def _size_of(command: Claiming) -> int:
     if isinstance(command, Commit):
         return sum(len(append.batch) for append in command.appends)
+    if isinstance(command, AppendValue):
+        return len(command.value) + codec.HEADER_BYTES
     return len(command.batch) if isinstance(command, Append) else 0

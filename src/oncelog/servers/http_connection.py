@@ -19,6 +19,7 @@ from oncelog.protocols.http.actions import Action, Done, PublishNamed, Render, S
 from oncelog.protocols.http.parser import BodyBudget, Request, RequestParser, RequestRefused
 from oncelog.protocols.http.routes import Router, refused_answer
 from oncelog.protocols.http.session import Session
+from oncelog.protocols.http.template import AppendTemplate, template_of
 from oncelog.servers.early import Early, EarlyRequests
 from oncelog.servers.http_reads import Reading
 from oncelog.servers.metrics import Counts
@@ -53,21 +54,57 @@ class Shared(Protocol):
     def carry_out(self, action: Action, slot: "Slot") -> None: ...
 
 
-class Slot:
-    """One request that waits for its answer, in its place in line."""
+class AppendSlot:
+    """An append that waits for its answer, in its place in line: what nearly every request is."""
 
-    __slots__ = (
-        "answer",
-        "body",
-        "command",
-        "connection",
-        "is_head",
-        "is_last",
-        "is_read",
-        "later",
-        "reading",
-        "render",
-    )
+    __slots__ = ("answer", "command", "connection", "render")
+
+    # What any other request may have besides.
+    body: bytes = b""
+    is_head: bool = False
+    is_last: bool = False
+    is_read: bool = False
+    later: Action | None = None
+    reading: Reading | None = None
+
+    def __init__(self, connection: "Connection", command: Command, render: Render) -> None:
+        self.connection = connection
+        self.command = command
+        self.render = render
+        self.answer: bytes | None = None
+
+    def answered(self, outcome: Outcome) -> None:
+        """The engine's reply to the command."""
+        connection = self.connection
+        server = connection.server
+        if type(outcome) is Confirmed:
+            server.counts.confirmed(outcome)
+        elif isinstance(outcome, Early) and server.early.hold(self.command, outcome, self.answered, self._gave_up):
+            return
+        else:
+            server.counts.other(outcome)
+        if server.early.held:
+            server.early.taken(self.command, outcome)
+        answer = self.render(outcome)
+        if not connection.sent_alone(self, answer):
+            self.done(answer)
+
+    def _gave_up(self, gap: Early) -> None:
+        """Those before it did not come in time."""
+        self.connection.server.counts.other(gap)
+        self.done(self.render(gap))
+
+    def done(self, answer: bytes, body: bytes = b"") -> None:
+        """The answer is known; it leaves when it is its turn."""
+        assert not body, "the answer to an append is its head"
+        self.answer = answer
+        self.connection.flush()
+
+
+class Slot(AppendSlot):
+    """Any request that waits for its answer."""
+
+    __slots__ = ("body", "is_head", "is_last", "is_read", "later", "reading")
 
     def __init__(self, connection: "Connection", request: Request) -> None:
         self.connection = connection
@@ -75,31 +112,11 @@ class Slot:
         self.is_last = not request.keep_alive
         self.answer: bytes | None = None
         self.body: bytes = b""
-        self.command: Command
-        self.render: Render
         self.later: Action | None = None
         """What begins when this slot is first in line, or when no read is before it."""
         self.is_read = False
         self.reading: Reading | None = None
         """A read in progress that is live, or waits for the disk."""
-
-    def answered(self, outcome: Outcome) -> None:
-        """The engine's reply to the command."""
-        server = self.connection.server
-        if type(outcome) is Confirmed:
-            server.counts.confirmed(outcome)
-        elif isinstance(outcome, Early) and server.early.hold(self.command, outcome, self.answered, self._gave_up):
-            return
-        else:
-            server.counts.other(outcome)
-        if server.early:
-            server.early.taken(self.command, outcome)
-        self.done(self.render(outcome))
-
-    def _gave_up(self, gap: Early) -> None:
-        """Those before it did not come in time."""
-        self.connection.server.counts.other(gap)
-        self.done(self.render(gap))
 
     def done(self, answer: bytes, body: bytes = b"") -> None:
         """The answer is known; it leaves when it is its turn."""
@@ -144,7 +161,9 @@ class Connection(asyncio.Protocol):
         "_sent_bytes",
         "_taken_at",
         "_taken_bytes",
+        "_template",
         "_transport",
+        "_unlike",
         "active_at",
         "is_closing",
         "is_stalled",
@@ -157,7 +176,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Shared) -> None:
         self.server = server
         self.session = Session()
-        self.slots: deque[Slot] = deque()
+        self.slots: deque[AppendSlot] = deque()
         self.is_closing = False
         """Nothing more is read; what is in line is still answered."""
         self.active_at = 0.0
@@ -176,6 +195,10 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._is_flushing = False
         self._reads_in_line = 0
+        self._template: AppendTemplate | None = None
+        """What the last append was like."""
+        self._unlike = 0
+        """Requests since one was like the one before."""
         self._transport: asyncio.Transport
 
     # --- the socket ------------------------------------------------------------------------------------------------
@@ -191,7 +214,7 @@ class Connection(asyncio.Protocol):
         for slot in self.slots:
             if slot.reading is not None:
                 slot.reading.cancel()
-        waiting = [(slot, slot.later) for slot in self.slots if isinstance(slot.later, Submit | PublishNamed)]
+        waiting = [(slot, slot.later) for slot in self.slots if isinstance(slot, Slot)]
         self.slots.clear()
         self._parser.let_go()
         self.server.left(self)
@@ -200,7 +223,7 @@ class Connection(asyncio.Protocol):
             for slot, action in waiting:
                 if isinstance(action, Submit):
                     self._submit(slot, action)
-                else:
+                elif isinstance(action, PublishNamed):
                     self.server.carry_out(action, slot)
 
     def data_received(self, data: bytes) -> None:
@@ -208,6 +231,11 @@ class Connection(asyncio.Protocol):
         if self.is_closing:
             return
         parser = self._parser
+        if self._template is not None and not parser.in_request and not self._reads_in_line:
+            data = self._take_alike(self._template, data)
+            if not data:
+                self._hold_back()
+                return
         try:
             parser.feed(data)
         except RequestRefused as refused:
@@ -222,6 +250,18 @@ class Connection(asyncio.Protocol):
         else:
             self.request_at = 0.0
         self._hold_back()
+
+    def _take_alike(self, template: AppendTemplate, data: bytes) -> bytes:
+        """Submit the appends that are like the one before them; returns what follows them."""
+        server = self.server
+        now_ms = server.now_ms()
+        at, size = 0, len(data)
+        while at < size and (command := template.command(data, at, now_ms)) is not None:
+            slot = AppendSlot(self, command, template.render)
+            self.slots.append(slot)
+            server.engine.submit(command, slot.answered)
+            at = template.next_at
+        return data[at:] if at else data
 
     def body_room(self) -> memoryview:
         """Where the bytes of a large body go."""
@@ -317,6 +357,8 @@ class Connection(asyncio.Protocol):
                 slot.later = action
             else:
                 self._submit(slot, action)
+            if request.head:
+                self._learn(request, action)
         elif type(action) is Done:
             server.counts.refused_early(action.answer)
             slot.done(action.answer)
@@ -329,6 +371,15 @@ class Connection(asyncio.Protocol):
         if slot.is_last:
             self.is_closing = True
 
+    def _learn(self, request: Request, action: Submit) -> None:
+        """The next append may be like this one. Of a client that never sends two alike, ever fewer are looked at."""
+        if self._template is not None and self._template.next_at:
+            self._unlike = 0
+        self._unlike += 1
+        if self._unlike & (self._unlike - 1) == 0:
+            settings = self.server.settings
+            self._template = template_of(request, action.command, settings.header_bytes_max, settings.body_bytes_max)
+
     def _submit(self, slot: Slot, action: Submit) -> None:
         slot.command = action.command
         slot.render = action.render
@@ -339,12 +390,13 @@ class Connection(asyncio.Protocol):
         for slot in list(self.slots):
             if slot.is_read:
                 return
-            if type(slot.later) is Submit:
+            if isinstance(slot, Slot) and type(slot.later) is Submit:
                 action, slot.later = slot.later, None
                 self._submit(slot, action)
 
-    def _begin(self, slot: Slot) -> None:
+    def _begin(self, slot: AppendSlot) -> None:
         """What is first in line and was left for later begins now."""
+        assert isinstance(slot, Slot)
         action, slot.later = slot.later, None
         assert action is not None
         self.server.carry_out(action, slot)
@@ -366,6 +418,19 @@ class Connection(asyncio.Protocol):
             self._transport.write(_CONTINUE)
 
     # --- answers ---------------------------------------------------------------------------------------------------
+
+    def sent_alone(self, slot: AppendSlot, answer: bytes) -> bool:
+        """Send the answer of the only one in line, if there is nothing else to do: the short way of `flush`."""
+        slots = self.slots
+        if len(slots) != 1 or slots[0] is not slot or self.is_closing or self._is_paused or self._is_flushing:
+            return False
+        transport = self._transport
+        if slot.is_last or slot.is_head or self._parser.expects_continue or transport.is_closing():
+            return False
+        slots.popleft()
+        self._sent_bytes += len(answer)
+        transport.write(answer)
+        return True
 
     def flush(self) -> None:
         """Send every answer whose turn it is."""

@@ -168,7 +168,7 @@ def test_refused_request_is_answered_with_its_limit() -> None:
 def test_message_id_is_taken_by_either_name_however_few_headers_there_are(name: str) -> None:
     action = routed(made("POST", "/v1/stream/a", b"x", content_type="text/plain", **{name: "m1"}))
     assert isinstance(action, Submit)
-    assert isinstance(action.command, c.Append)
+    assert isinstance(action.command, c.AppendValue)
     assert action.command.message_id == b"m1"
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog import limits
-from oncelog.core.command import Append, CreateTopic
+from oncelog.core.command import AppendValue, CreateTopic
 from oncelog.core.names import command_refused
 from oncelog.core.outcome import NameInvalid, TooLarge
 from oncelog.protocols.http import append, offsets
@@ -126,11 +126,11 @@ def test_offsets_sort_as_text_and_come_back(one: int, other: int) -> None:
     assert offsets.parsed(offsets.spelled(one)) == one
 
 
-def test_only_the_two_answers_of_the_hot_path_spell_offsets_themselves_and_alike() -> None:
+def test_only_the_three_answers_of_the_hot_path_spell_offsets_themselves_and_alike() -> None:
     folder = Path(offsets.__file__).parent
     spellings = {path.name: count for path in folder.glob("*.py") if (count := path.read_text().count("016d"))}
-    assert spellings == {"offsets.py": 1, "append.py": 2}
-    for template, numbers in ((append._PLAIN, (42,)), (append._PRODUCER, (42, 0, 0))):
+    assert spellings == {"offsets.py": 1, "append.py": 3}
+    for template, numbers in ((append._PLAIN, (42,)), (append._PRODUCER, (42, 0, 0)), (append._X, (42, 1, 41))):
         assert f"Stream-Next-Offset: {offsets.spelled(42)}\r\n".encode() in template % numbers
 
 
@@ -185,7 +185,7 @@ def test_path_names_the_stream(path: str, name: str, partition: int) -> None:
     for _ in range(2):  # the second time it is remembered
         append = routed(made("POST", path, b"x", content_type="text/plain"))
         assert isinstance(append, Submit)
-        assert isinstance(append.command, Append)
+        assert isinstance(append.command, AppendValue)
         assert (append.command.topic, append.command.partition) == (name, partition)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.command import Append, CloseStream, CreateTopic
+from oncelog.core.command import Append, AppendValue, CloseStream, CreateTopic
 from oncelog.core.content_type import ANY, BATCHES, JSON, media_type
 from oncelog.core.message_id import content_digest, values_digest
 from oncelog.core.outcome import (
@@ -26,7 +26,7 @@ from oncelog.core.producer import ProducerClaim
 from oncelog.core.rows import TopicConfig
 from oncelog.errors import BatchInvalid
 from oncelog.protocols.http import answers
-from oncelog.protocols.http.actions import Action, Done, Submit
+from oncelog.protocols.http.actions import Action, Done, Render, Submit
 from oncelog.protocols.http.claims import Dialect, HeaderInvalid, claim_of, key_of, text_of
 from oncelog.protocols.http.json_body import JsonInvalid, elements
 from oncelog.protocols.http.offsets import spelled
@@ -89,6 +89,7 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
     sent_type, kind = content_type_of(headers)
     if not sent_type:
         return _bad("content_type_missing", "an append has a Content-Type: that of the stream")
+    value, batch, count = body, b"", 1
     if kind == BATCHES:
         batch, count = raw_batch(body)
         digest = values_digest(codec.decode_values(batch))
@@ -97,41 +98,79 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
         values = elements(body)
         if not values:
             return _bad("empty_array", "[] holds no record", "send at least one element")
-        count = len(values)
+        value, count = values[0], len(values)
         digest = values_digest(values)
-        batch = codec.encode_one(values[0], now_ms) if count == 1 else codec.encode_values(values, now_ms)
+        if count > 1:
+            batch = codec.encode_values(values, now_ms)
     else:
-        count = 1
         digest = content_digest(body)
-        batch = codec.encode_one(body, now_ms)
     claim, dialect = claim_of(headers, topic, partition, digest, session, strict=strict)
-    command = Append(topic, partition, batch, count, digest, claim, b"", -1, "", sent_type, closes)
+    # Nothing to look for where there is no more than the type and the length that every append has.
+    message_id, expected_tail, order_key = _conditions(headers) if len(headers) > 2 else _UNCONDITIONAL
+    if not batch and not closes and expected_tail < 0 and not order_key:
+        command: Append | AppendValue = append_of_one(topic, partition, value, digest, claim, message_id, sent_type)
+    else:
+        batch = batch or codec.encode_one(value, now_ms)
+        command = append_of_batch(topic, partition, batch, count, digest, claim, message_id, sent_type)
+        command.expected_tail, command.order_key, command.close = expected_tail, order_key, closes
+    if expected_tail < 0 and (dialect != Dialect.X or claim is None or claim.session):
+        return Submit(command, ANSWERS[dialect])
     answer = _AppendAnswer(dialect)
+    answer.etag = expected_tail >= 0
     if claim is not None and dialect == Dialect.X and not claim.session:
         answer.claim, answer.session, answer.topic, answer.partition = claim, session, topic, partition
-    if len(headers) > 2:  # more than the type and the length that every append has
-        _conditions(command, headers, answer)
     return Submit(command, answer)
 
 
-def _conditions(command: Append, headers: dict[bytes, bytes], answer: "_AppendAnswer") -> None:
-    """Message id, If-Match and Stream-Seq."""
+def append_of_one(
+    topic: str,
+    partition: int,
+    value: Body,
+    digest: bytes,
+    claim: ProducerClaim | None,
+    message_id: bytes,
+    content_type: str,
+) -> AppendValue:
+    """The command of nearly every request: one record, no condition, no close. Made here and nowhere else."""
+    return AppendValue(topic, partition, value, digest, claim, message_id, content_type)
+
+
+def append_of_batch(
+    topic: str,
+    partition: int,
+    batch: bytes,
+    count: int,
+    digest: bytes,
+    claim: ProducerClaim | None,
+    message_id: bytes,
+    content_type: str,
+) -> Append:
+    """Any other append: several records, or one that conditions or a close come with."""
+    return Append(topic, partition, batch, count, digest, claim, message_id, -1, "", content_type)
+
+
+_UNCONDITIONAL: Final = (b"", -1, "")
+
+
+def _conditions(headers: dict[bytes, bytes]) -> tuple[bytes, int, str]:
+    """Message id, If-Match and Stream-Seq; as in _UNCONDITIONAL where one is absent."""
+    message_id, expected_tail, order_key = _UNCONDITIONAL
     one, other = headers.get(b"stream-message-id"), headers.get(b"idempotency-key")
     if one is not None or other is not None:
         if one is not None and other is not None and one != other:
             raise HeaderInvalid("Stream-Message-Id and Idempotency-Key are two names of one thing and differ")
-        command.message_id = one or other or b""
-        if not command.message_id or not _is_utf8(command.message_id):
+        message_id = one or other or b""
+        if not message_id or not _is_utf8(message_id):
             raise HeaderInvalid("a message id is UTF-8 text and not empty: receipts are asked for by it")
     match = headers.get(b"if-match")
     if match is not None:
-        command.expected_tail = _expected_tail(match)
-        answer.etag = True
+        expected_tail = _expected_tail(match)
     if b"stream-seq" in headers:
         # Compared byte by byte: Latin-1 keeps that order.
-        command.order_key = headers[b"stream-seq"].decode("latin-1")
-        if not command.order_key:
+        order_key = headers[b"stream-seq"].decode("latin-1")
+        if not order_key:
             raise HeaderInvalid("Stream-Seq is not empty")
+    return message_id, expected_tail, order_key
 
 
 def _is_utf8(raw: bytes) -> bool:
@@ -174,16 +213,46 @@ def _bad(code: str, detail: str, hint: str = "") -> Done:
 
 # --- answers to POST -----------------------------------------------------------------------------------------------
 
-# Nearly every append is answered by one of these two: filled in one go, so they spell the offset themselves.
+# Nearly every append is answered by one of these three: filled in one go, so they spell the offset themselves.
 _PLAIN: Final = answers.head(204) + b"Stream-Next-Offset: %016d\r\n\r\n"
 _PRODUCER: Final = (
     answers.head(200)
     + b"Stream-Next-Offset: %016d\r\nProducer-Epoch: %d\r\nProducer-Seq: %d\r\nContent-Length: 0\r\n\r\n"
 )
+_X: Final = (
+    answers.head(201)
+    + b"Stream-Next-Offset: %016d\r\nX-Producer-Epoch: %d\r\nX-Stream-Offset: %08d\r\nContent-Length: 0\r\n\r\n"
+)
+
+
+def _plain_answer(outcome: Outcome) -> bytes:
+    if type(outcome) is Confirmed and not (outcome.duplicate or outcome.closed):
+        return _PLAIN % outcome.next
+    return _AppendAnswer(Dialect.PLAIN)(outcome)
+
+
+def _producer_answer(outcome: Outcome) -> bytes:
+    if type(outcome) is Confirmed and not (outcome.duplicate or outcome.closed):
+        return _PRODUCER % (outcome.next, outcome.epoch, outcome.sequence)
+    return _AppendAnswer(Dialect.PRODUCER)(outcome)
+
+
+def _x_answer(outcome: Outcome) -> bytes:
+    if type(outcome) is Confirmed and not (outcome.duplicate or outcome.closed) and outcome.epoch >= 0:
+        return _X % (outcome.next, outcome.epoch, outcome.next - 1)
+    return _AppendAnswer(Dialect.X)(outcome)
+
+
+ANSWERS: Final[dict[Dialect, Render]] = {
+    Dialect.PLAIN: _plain_answer,
+    Dialect.PRODUCER: _producer_answer,
+    Dialect.X: _x_answer,
+}
+"""Of appends that nothing more has to be known of than their dialect."""
 
 
 class _AppendAnswer:
-    """The outcome of an append in the words of its dialect."""
+    """The outcome of an append in the words of its dialect, whatever comes with it."""
 
     __slots__ = ("claim", "dialect", "etag", "partition", "session", "topic")
 
@@ -200,14 +269,6 @@ class _AppendAnswer:
         if type(outcome) is not Confirmed:
             assert isinstance(outcome, Refusal), outcome
             return refused(outcome, self.dialect)
-        if not (outcome.duplicate or outcome.closed or self.etag):
-            if self.dialect == Dialect.PLAIN:
-                return _PLAIN % outcome.next
-            if self.dialect == Dialect.PRODUCER:
-                return _PRODUCER % (outcome.next, outcome.epoch, outcome.sequence)
-        return self._rare(outcome)
-
-    def _rare(self, outcome: Confirmed) -> bytes:
         headers: dict[str, str | int] = {}
         known = outcome.next >= 0
         if known:

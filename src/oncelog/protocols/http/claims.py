@@ -114,6 +114,21 @@ def _x_claim(
     return ProducerClaim(X_SCOPE + name, epoch, sequence, sequence, _REQUESTS, digest, True, run, not run)
 
 
+def following(claim: ProducerClaim, sequence: int, digest: bytes) -> ProducerClaim:
+    """The same producer's claim to another sequence."""
+    return ProducerClaim(
+        claim.name,
+        claim.epoch,
+        sequence,
+        sequence,
+        claim.mode,
+        digest,
+        claim.managed,
+        claim.session,
+        claim.start_any,
+    )
+
+
 def key_of(claim: ProducerClaim, topic: str, partition: int) -> Key:
     """What a connection remembers an X- producer by."""
     return topic, partition, claim.name[len(X_SCOPE) :]

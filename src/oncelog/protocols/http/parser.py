@@ -59,14 +59,24 @@ class BodyBudget:
 class Request:
     """One request as it was sent. Header names are lower case; repeated ones are joined with a comma."""
 
-    __slots__ = ("body", "headers", "keep_alive", "method", "refused", "takes_chunks", "target")
+    __slots__ = ("body", "head", "headers", "keep_alive", "method", "refused", "takes_chunks", "target")
 
-    def __init__(self, method: bytes, target: bytes, headers: dict[bytes, bytes], body: Body, keep_alive: bool) -> None:
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        body: Body,
+        keep_alive: bool,
+        head: bytes = b"",
+    ) -> None:
         self.method = method
         self.target = target
         self.headers = headers
         self.body = body
         self.keep_alive = keep_alive
+        self.head = head
+        """All lines as they were sent, of a plain request; empty of any other."""
         self.refused: RequestRefused | None = None
         """Set if the request was read whole but must not be carried out."""
         self.takes_chunks = True
@@ -132,8 +142,8 @@ class RequestParser:
             data = bytes(data)
             at = 0
             while request := plain_request(data, at, self._header_bytes_max, self._body_bytes_max):
-                method, target, headers, body, at = request
-                self._on_request(Request(method, target, headers, body, True))
+                method, target, headers, head, body, at = request
+                self._on_request(Request(method, target, headers, body, True, head))
                 if at == len(data):
                     return
             if at:

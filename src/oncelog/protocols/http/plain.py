@@ -12,7 +12,8 @@ import re
 from typing import Final
 
 _START: Final = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|PATCH) (/[\x21\x22\x24-\x7e]*) HTTP/1\.1")
-_HEADER: Final = re.compile(rb"([A-Za-z0-9-]+): ([\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)")
+VALUE: Final = rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?"
+_HEADER: Final = re.compile(rb"([A-Za-z0-9-]+): (%b)" % VALUE)
 
 _CHANGES_READING: Final = frozenset(
     (b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer", b"connection", b"proxy-connection")
@@ -37,8 +38,8 @@ _starts: Final[dict[bytes, tuple[bytes, bytes]]] = {}
 _headers: Final[dict[bytes, tuple[bytes, bytes]]] = {b"Connection: keep-alive": (b"connection", b"keep-alive")}
 
 
-Plain = tuple[bytes, bytes, dict[bytes, bytes], bytes, int]
-"""Method, target, headers, body, and where the next request begins."""
+Plain = tuple[bytes, bytes, dict[bytes, bytes], bytes, bytes, int]
+"""Method, target, headers, the head that they were read from, body, and where the next request begins."""
 
 
 def plain_request(data: bytes, at: int, head_bytes_max: int, body_bytes_max: int) -> Plain | None:
@@ -46,7 +47,8 @@ def plain_request(data: bytes, at: int, head_bytes_max: int, body_bytes_max: int
     head_end = data.find(b"\r\n\r\n", at, at + head_bytes_max)
     if head_end < 0:
         return None
-    lines = data[at:head_end].split(b"\r\n")
+    head = data[at:head_end]
+    lines = head.split(b"\r\n")
     start = _starts.get(lines[0]) or _read_start(lines[0])
     if start is None:
         return None
@@ -66,7 +68,7 @@ def plain_request(data: bytes, at: int, head_bytes_max: int, body_bytes_max: int
     next_at = body_at + int(length)
     if next_at > len(data) or next_at - body_at > body_bytes_max:
         return None
-    return start[0], start[1], headers, data[body_at:next_at], next_at
+    return start[0], start[1], headers, head, data[body_at:next_at], next_at
 
 
 def _read_start(line: bytes) -> tuple[bytes, bytes] | None:
