@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("codec", "id_runs", "engine", "growth", "http", "spark")
+NAMES = ("codec", "id_runs", "engine", "growth", "http", "http_layer", "spark")
 
 
 def main() -> int:

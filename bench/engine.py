@@ -3,7 +3,8 @@
 Writers are closed loops on the engine's own thread: each submits its next append from the answer to the last one. The
 raw row writes blocks of the size that the engine's groups had, over pre-written blocks, with pwritev and fdatasync:
 what the disk allows one writer that waits for each sync. Rows are interleaved, `--rounds` times; the best is shown,
-since a shared machine only ever takes away. CPU counts the engine's process (all threads) and the index builder's.
+since a shared machine only ever takes away. CPU counts the engine's process (all threads) and the index builder's;
+"bare" is that of the least journal that Python can be (`bench.bare_journal`), under the same load generator.
 """
 
 import argparse
@@ -22,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 from xxhash import xxh3_128_digest
 
-from oncelog.core import batch as codec
-from oncelog.core.command import Append, CreateTopic
+from bench.bare_journal import BareJournal
+from oncelog.core.command import AppendValue, CreateTopic
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.core.producer import ProducerClaim, SequenceMode
 from oncelog.engine.commit_loop import Reply
@@ -33,7 +34,7 @@ from oncelog.storage.disk import PosixDisk
 from oncelog.storage.segment import SegmentHeader, prepare_file
 
 KIB = 1024
-MakeCommand = Callable[[int, int], Append]
+MakeCommand = Callable[[int, int], AppendValue]
 
 
 class Case(NamedTuple):
@@ -69,16 +70,15 @@ def commands(case: Case, run: int) -> MakeCommand:
     """A maker of the n-th command of a writer. Values differ in their first bytes, as real ones do."""
     body = os.urandom(case.value_bytes - 16)
 
-    def make(writer: int, number: int) -> Append:
+    def make(writer: int, number: int) -> AppendValue:
         value = writer.to_bytes(8, "little") + number.to_bytes(8, "little") + body
-        batch = codec.encode_one(value, 1_700_000_000_000)
         if case.claim:
             digest = xxh3_128_digest(value)
             claim = ProducerClaim(f"http:{run}-{writer}", 0, number, number, SequenceMode.REQUESTS, digest)
-            return Append("bench", 0, batch, 1, digest, claim)
+            return AppendValue("bench", 0, value, digest, claim)
         if case.message_id:
-            return Append("bench", 0, batch, 1, xxh3_128_digest(value), None, b"%d-%d-%d" % (run, writer, number))
-        return Append("bench", 0, batch, 1)
+            return AppendValue("bench", 0, value, xxh3_128_digest(value), None, b"%d-%d-%d" % (run, writer, number))
+        return AppendValue("bench", 0, value)
 
     return make
 
@@ -89,14 +89,14 @@ class NoEngine:
     def __init__(self) -> None:
         self.replies: list[Reply] = []
 
-    def submit(self, _command: Append, reply: Reply) -> None:
+    def submit(self, _command: AppendValue, reply: Reply) -> None:
         self.replies.append(reply)
 
 
 class Driver:
     """Keeps `writers` appends in flight until the time is up."""
 
-    def __init__(self, engine: Engine | NoEngine, case: Case, run: int, seconds: float) -> None:
+    def __init__(self, engine: Engine | NoEngine | BareJournal, case: Case, run: int, seconds: float) -> None:
         self._engine = engine
         self._make = commands(case, run)
         self._writers = case.writers
@@ -174,6 +174,19 @@ async def measure(engine: Engine, case: Case, run: int, seconds: float) -> Measu
     )
 
 
+async def bare_cpu_us(directory: Path, case: Case, seconds: float) -> float:
+    """CPU-µs per append of the least journal, the load generator included as in the engine's own figure."""
+    bare = BareJournal(directory / "bare", asyncio.get_running_loop())
+    driver = Driver(bare, case, 0, seconds)
+    cpu = time.process_time()
+    driver.start()
+    await driver.finished
+    cpu = time.process_time() - cpu
+    bare.close()
+    shutil.rmtree(directory / "bare")
+    return cpu / driver.confirmed * 1e6
+
+
 def raw_disk(directory: Path, block_bytes: int, seconds: float) -> tuple[float, float]:
     """(MB/s, CPU-µs per block) of pwritev + fdatasync, one block after another over blocks pre-written like ours.
 
@@ -205,6 +218,7 @@ async def run_all(directory: Path, cases: tuple[Case, ...], rounds: int, seconds
     await engine.execute(CreateTopic("bench"))
     best: dict[str, Measured] = {}
     raw: dict[str, tuple[float, float]] = {}
+    bare: dict[str, float] = {}
     for number in range(rounds):
         for case in cases:
             result = await measure(engine, case, number, seconds)
@@ -212,15 +226,30 @@ async def run_all(directory: Path, cases: tuple[Case, ...], rounds: int, seconds
             if old is None or result.appends_per_s > old.appends_per_s:
                 best[case.name] = result
             raw[case.name] = max(raw.get(case.name, (0.0, 0.0)), raw_disk(directory, int(result.group_bytes), seconds))
+            bare[case.name] = min(bare.get(case.name, 1e9), await bare_cpu_us(directory, case, seconds))
     await engine.close()
-    show(cases, best, raw)
+    show(cases, best, raw, bare)
     for case in cases:
         Console().print(f"load generator alone, {case.name}: {await generator_cpu_us(case, 1.0):.1f} CPU-µs per append")
 
 
-def show(cases: tuple[Case, ...], best: dict[str, Measured], raw: dict[str, tuple[float, float]]) -> None:
+def show(
+    cases: tuple[Case, ...], best: dict[str, Measured], raw: dict[str, tuple[float, float]], bare: dict[str, float]
+) -> None:
     table = Table(title="confirmed appends (fdatasync before every answer)")
-    rates = ("appends/s", "MB/s", "raw MB/s", "x raw", "CPU-µs", "of it raw", "+ index", "group KB", "p50 ms", "p99 ms")
+    rates = (
+        "appends/s",
+        "MB/s",
+        "raw MB/s",
+        "x raw",
+        "CPU-µs",
+        "raw",
+        "bare",
+        "+ index",
+        "group KB",
+        "p50 ms",
+        "p99 ms",
+    )
     table.add_column("case")
     for column in rates:
         table.add_column(column, justify="right")
@@ -235,6 +264,7 @@ def show(cases: tuple[Case, ...], best: dict[str, Measured], raw: dict[str, tupl
             f"{row.mb_per_s / raw_mb_per_s:.2f}",
             f"{row.cpu_us:.1f}",
             f"{raw_cpu_us * case.value_bytes / row.group_bytes:.1f}",
+            f"{bare[case.name]:.1f}",
             f"{row.index_cpu_us:.1f}",
             f"{row.group_bytes / KIB:,.0f}",
             f"{row.p50_ms:.2f}",

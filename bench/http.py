@@ -7,7 +7,8 @@ what it puts off is counted; ours has a second process that builds the index. "r
 pre-written blocks in the same directory, before and after each of our rows with one connection: the least that one
 durable append can take.
 
-The peer that writes files syncs before it answers, as we do; the one in memory keeps nothing.
+The peer that writes files syncs before it answers, as we do; the one in memory keeps nothing; the bare loop
+(`bench.bare_server`) answers a constant, and shows what sockets alone cost on the machine of the day.
 """
 
 import argparse
@@ -29,8 +30,8 @@ import psutil
 from bench.http_client import ClientLoad
 from bench.http_load import AppendLoad, LoadResult, ReadLoad
 from bench.http_node import ROOT, find_node
-from bench.http_report import OURS, AppendRow, Figures, ReadRow, report
-from bench.http_server import Server, start_node, start_ours
+from bench.http_report import BARE, OURS, AppendRow, Figures, ReadRow, report
+from bench.http_server import Server, start_bare, start_node, start_ours
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -195,7 +196,7 @@ class Bench:
     def run_reads(self) -> list[list[ReadRow]]:
         filled: list[tuple[Server, int, str, int]] = []
         for body_bytes, connections in FILLS:
-            for server in self._servers:
+            for server in (server for server in self._servers if server.name != BARE):
                 filled.append((server, body_bytes, *self.fill(server, body_bytes, connections)))
                 say(f"written: {filled[-1][3] / MIB:.0f} MiB as {size_name(body_bytes)} on {server.name}")
         rounds = []
@@ -295,7 +296,7 @@ def main() -> None:
     parser.add_argument("--case", default="", help="only appends whose name contains this, nothing else")
     parser.add_argument("--directory", type=Path, help="on the disk to measure; a temporary one if not given")
     parser.add_argument("--json", type=Path, help="write every measurement here")
-    parser.add_argument("--server", action="append", choices=("oncelog", "node file", "node memory"))
+    parser.add_argument("--server", action="append", choices=("oncelog", "node file", "node memory", BARE))
     arguments = parser.parse_args()
     options = QUICK if arguments.quick else FULL
     options = options._replace(rounds=arguments.rounds or options.rounds, seconds=arguments.seconds or options.seconds)
@@ -304,6 +305,7 @@ def main() -> None:
         "oncelog": lambda: start_ours(directory / "oncelog"),
         "node file": lambda: start_node(directory / "node-file", file_store=True),
         "node memory": lambda: start_node(directory / "node-memory", file_store=False),
+        BARE: lambda: start_bare(directory / "bare"),
     }
     if arguments.server:
         starters = {name: starters[name] for name in arguments.server}

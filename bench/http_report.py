@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bench.http_load import LoadResult
 
-OURS, NODE_FILE, NODE_MEMORY = "oncelog", "node file", "node memory"
+OURS, NODE_FILE, NODE_MEMORY, BARE = "oncelog", "node file", "node memory", "bare loop"
 KIB = 1024
 
 # Beyond this other processes decide what is measured.
@@ -118,7 +118,7 @@ def names(rounds: Rounds) -> list[str]:
 
 def servers(rounds: Rounds, name: str) -> list[str]:
     there = {figures.server for rows in rounds for figures in rows if figures.name == name}
-    return [server for server in (OURS, NODE_FILE, NODE_MEMORY) if server in there]
+    return [server for server in (OURS, NODE_FILE, NODE_MEMORY, BARE) if server in there]
 
 
 def append_table(rounds: Rounds) -> Table:

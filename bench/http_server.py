@@ -114,3 +114,7 @@ def start_node(directory: Path, *, file_store: bool, long_poll_ms: int = 30_000)
     command = [*find_node().node, str(serve), *([str(directory)] if file_store else [])]
     name = "node file" if file_store else "node memory"
     return Server(name, command, directory.with_suffix(".err"), {"LONG_POLL_MS": str(long_poll_ms)})
+
+
+def start_bare(directory: Path) -> Server:
+    return Server("bare loop", [sys.executable, "-m", "bench.bare_server"], directory.with_suffix(".err"))
