@@ -144,7 +144,8 @@ def test_a_confirmation_of_what_is_not_there_is_found_lost(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("bug", "writer", "found"),
     [
-        pytest.param(SLOW_WRITES + CONFIRM_BEFORE_WRITING, "session", "lost", id="confirm-before-writing"),
+        # What was confirmed and is gone is missing, or, if it was sent once more before anybody looked, written anew.
+        pytest.param(SLOW_WRITES + CONFIRM_BEFORE_WRITING, "session", "lost doubled", id="confirm-before-writing"),
         pytest.param(FORGET_IDS, "ids", "doubled", id="forget-ids"),
         pytest.param(CUT_WITHOUT_THE_LAST_RECORD, "commits", "torn", id="cut-without-the-last-record"),
         pytest.param(RESTART_ON_EVERY_ZERO, "sessionless", "doubled", id="restart-on-every-zero"),
@@ -155,5 +156,5 @@ def test_rounds_find_a_bug_that_is_put_into_the_server(tmp_path: Path, bug: str,
     kill_rounds = HttpKillRounds(tmp_path / "log", 24, proxy=True, kinds=kinds, kill_within_s=1.0, script=bug)
     report = kill_rounds.run(ROUNDS_WITH_BUG)
     assert not report.sound
-    assert report.findings[found] > 0, report.examples
+    assert any(report.findings[kind] > 0 for kind in found.split()), report.examples
     assert not list(processes_of(tmp_path / "log"))
