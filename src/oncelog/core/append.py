@@ -18,7 +18,18 @@ from oncelog.core import batch as codec
 from oncelog.core import message_id, names
 from oncelog.core.command import Append, AppendEach, AppendValue, EachRecord
 from oncelog.core.content_type import ANY, batch_refused, is_json, is_same_type, json_flaw
-from oncelog.core.entry import CLOSES, RENEWS, TRANSACTIONAL, Appended, Claimed, Compound, Entry, IdsUsed, Operation
+from oncelog.core.entry import (
+    CLOSES,
+    PACKED_ID,
+    RENEWS,
+    TRANSACTIONAL,
+    Appended,
+    Claimed,
+    Compound,
+    Entry,
+    IdsUsed,
+    Operation,
+)
 from oncelog.core.memory import is_gone, known_id, known_producer, living, surely_living, use_counts
 from oncelog.core.outcome import (
     BatchRefused,
@@ -145,8 +156,7 @@ def _named(state: State, stream: Stream, command: Append, now_ns: int) -> tuple[
 def packed_id(id_hash: bytes, digest: bytes, number: int, count: int) -> bytes:
     """One id of `Appended.ids`: it names `count` records from the batch's record `number` on."""
     # A count out of bounds is refused a moment later; it must only not raise here.
-    word = (count & 0xFFFFFFFF).to_bytes(4, "little")
-    return b"%b%b%b%b" % (id_hash, digest, number.to_bytes(4, "little"), word)
+    return PACKED_ID.pack(id_hash, digest, number, count & 0xFFFFFFFF)
 
 
 def _stream_refuses(stream: Stream, command: Append) -> Refusal | None:

@@ -13,8 +13,8 @@ from oncelog.core import holes, message_id
 from oncelog.core.entry import (
     CLOSES,
     CONTROL,
-    ID_BYTES,
     MANY_CLAIMS,
+    PACKED_ID,
     RENEWS,
     TRANSACTIONAL,
     Appended,
@@ -119,16 +119,15 @@ def _claims_of_run(state: State, op: Appended, time_ns: int) -> None:
     stream_id, first, producers, touched = op.stream_id, op.first, state.producers, state.touched[_PRODUCER]
     for number, epoch, claim in op.claims:
         key = (stream_id, claim.name)
-        producers[key] = advance(producers[key], claim, epoch, first + number, first + number + 1, time_ns)
+        row = producers[key]
+        after = advance(row, claim, epoch, first + number, first + number + 1, time_ns)
+        if after is not row:
+            producers[key] = after
         touched.add(key)
 
 
 def _remember_ids(state: State, ids: bytes, stream_id: int, first: int, time_ns: int) -> None:
-    for at in range(0, len(ids), ID_BYTES):
-        number = int.from_bytes(ids[at + 32 : at + 36], "little")
-        count = int.from_bytes(ids[at + 36 : at + 40], "little")
-        value = message_id.pack(ids[at + 16 : at + 32], stream_id, first + number, time_ns, count)
-        state.ids[ids[at : at + 16]] = value
+    state.ids.update(message_id.packed_each(PACKED_ID.iter_unpack(ids), stream_id, first, time_ns))
 
 
 def _written_in_txn(state: State, stream: Stream, txn_id: str, first: int, next_: int) -> None:

@@ -8,6 +8,7 @@ Nobody mutates an entry once it was decided, nor keeps a part of it that will ch
 change. `batch_at` alone is filled in by the codec.
 """
 
+from struct import Struct
 from typing import ClassVar, Final
 
 import msgspec
@@ -29,8 +30,9 @@ RENEWS: Final = 8
 MANY_CLAIMS: Final = 16
 """Flag of `Appended`: records of several producers share the batch, each with its own claim."""
 
-ID_BYTES: Final = 40
-"""One id in `Appended.ids`: hash 16, digest 16, record number u32, record count u32."""
+PACKED_ID: Final = Struct("<16s16sII")
+"""One id in `Appended.ids`: hash, digest, record number, record count."""
+ID_BYTES: Final = PACKED_ID.size
 
 
 class Appended(msgspec.Struct, gc=False):

@@ -9,7 +9,7 @@ and the id's last use. A topic with a `duplicate_window_ms` remembers for exactl
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from xxhash import xxh3_128, xxh3_128_digest
@@ -51,16 +51,35 @@ def values_digest(values: Sequence[bytes | None]) -> bytes:
 
 def id_hash(stream: Stream, message_id: bytes) -> bytes:
     """The key of an id within its stream or zone."""
+    return xxh3_128_digest(_prefix(stream) + message_id)
+
+
+def id_hashes(stream: Stream, message_ids: Iterable[bytes]) -> list[bytes]:
+    """The key of each of them; empty for an empty one, which is none."""
+    prefix = _prefix(stream)
+    return [xxh3_128_digest(prefix + message_id) if message_id else b"" for message_id in message_ids]
+
+
+def _prefix(stream: Stream) -> bytes:
     zone = stream.config.id_zone
     if zone:
         name = zone.encode()
-        return xxh3_128_digest(b"z%d:%b%b" % (len(name), name, message_id))
-    return xxh3_128_digest(_STREAM_PREFIX.pack(b"s", stream.stream_id) + message_id)
+        return b"z%d:%b" % (len(name), name)
+    return _STREAM_PREFIX.pack(b"s", stream.stream_id)
 
 
 def pack(digest: bytes, stream_id: int, offset: int, time_ns: int, count: int) -> bytes:
     """What is kept of an id."""
     return _VALUE.pack(digest, stream_id, offset, (time_ns // 1_000_000) & _TIME_MASK | count << _TIME_BITS)
+
+
+def packed_each(
+    ids: Iterable[tuple[bytes, bytes, int, int]], stream_id: int, first: int, time_ns: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """(hash, what is kept) of the ids of one batch, given as (hash, digest, record number, record count)."""
+    time = (time_ns // 1_000_000) & _TIME_MASK
+    for id_hash_, digest, number, count in ids:
+        yield id_hash_, _VALUE.pack(digest, stream_id, first + number, time | count << _TIME_BITS)
 
 
 def unpack(value: bytes) -> tuple[bytes, int, int, int, int]:

@@ -22,6 +22,7 @@ from typing import Final, assert_never, cast
 import msgspec
 
 from oncelog.limits import (
+    CLAIM_DIGEST_BYTES_MAX,
     KAFKA_FENCE_EPOCH_MAX,
     KAFKA_SEQUENCE_MAX,
     PRODUCER_BATCHES_REMEMBERED,
@@ -310,15 +311,17 @@ _AHEAD: Final = Situation.AHEAD
 
 
 def is_next(producer: Producer, claim: ProducerClaim) -> bool:
-    """Whether the claim is surely the next sequence of the current epoch, as nearly all are, without walking the table:
-    the smaller of the two sequence bounds keeps this sound for every mode, and what it does not catch goes the long way
-    to the same answer."""
+    """Whether the claim is surely the next sequence of the current epoch, as nearly all are, without walking the table,
+    and its texts need no look (`names.known_claim_refused`). The smaller of the two sequence bounds keeps this sound
+    for every mode, and what it does not catch goes the long way to the same answer."""
     return (
         claim.first == producer.last + 1
         and claim.epoch == producer.epoch
         and claim.mode == producer.mode
         and claim.first <= claim.last <= KAFKA_SEQUENCE_MAX
         and not claim.managed
+        and not claim.session
+        and len(claim.digest) <= CLAIM_DIGEST_BYTES_MAX
     )
 
 

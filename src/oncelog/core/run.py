@@ -12,24 +12,24 @@ from typing import Final
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.append import packed_id
+from oncelog.core.append import id_refused
 from oncelog.core.command import AppendValue
 from oncelog.core.content_type import ANY, is_same_type
-from oncelog.core.entry import MANY_CLAIMS, Appended
+from oncelog.core.entry import MANY_CLAIMS, PACKED_ID, Appended
 from oncelog.core.memory import surely_living
-from oncelog.core.message_id import DIGEST_BYTES, id_hash
+from oncelog.core.message_id import id_hashes
 from oncelog.core.names import known_claim_refused
 from oncelog.core.outcome import Confirmed
 from oncelog.core.producer import Accept, ProducerClaim, is_next, judge
 from oncelog.core.rows import Stream
 from oncelog.core.state import State
 
-Claims = list[tuple[int, int, ProducerClaim]]
+Claims = dict[str, tuple[int, int, ProducerClaim]]
+"""By the name of the producer, which stands in a run once."""
 
 _VALUE_BYTES_MAX: Final = limits.RUN_VALUE_BYTES_MAX
 _BYTES_MAX: Final = limits.RUN_BYTES_MAX
 _CLAIMS_BYTES_MAX: Final = limits.RUN_CLAIMS_BYTES_MAX
-_ID_BYTES_MAX: Final = limits.MESSAGE_ID_BYTES_MAX
 
 _CLAIM_BYTES: Final = 96
 """What a claim takes in an entry beside its texts: numbers of up to nine bytes, a digest, heads."""
@@ -60,10 +60,8 @@ def shares_ids(state: State, commands: Iterable[AppendValue]) -> bool:
 def hashes_of(stream: Stream, commands: Sequence[AppendValue]) -> list[bytes]:
     """The hash of every command's message id, empty for those without; none at all if nobody has one. What the index
     knows of them must be loaded before `decide_run`."""
-    for command in commands:
-        if command.message_id:
-            return [id_hash(stream, each.message_id) if each.message_id else b"" for each in commands]
-    return []
+    message_ids = [command.message_id for command in commands]
+    return id_hashes(stream, message_ids) if any(message_ids) else []
 
 
 def decide_run(
@@ -76,11 +74,11 @@ def decide_run(
     stream_id, offset, holds = stream.stream_id, stream.tail, stream.config.content_type
     values: list[bytes] = []
     answers: list[Confirmed] = []
-    claims: Claims = []
-    names: set[str] = set()
+    claims: Claims = {}
     ids: dict[bytes, bytes] = {}
     fits = "" if holds == ANY else holds  # the type that was last found to belong into the stream
     bytes_ = claims_bytes = 0
+    all_new = not hashes or state.knows_none(hashes)
     for command in commands:
         value = command.value
         bytes_ += len(value)
@@ -94,21 +92,22 @@ def decide_run(
         number = len(values)
         if command.message_id:
             hash_ = hashes[number]
-            if not _is_fresh(state, command, hash_) or hash_ in ids:
+            if hash_ in ids or not (all_new or state.find_id(hash_) is None):
                 break
-            ids[hash_] = packed_id(hash_, command.digest, number, 1)
+            if id_refused(command.message_id, command.digest) is not None:
+                break
+            ids[hash_] = PACKED_ID.pack(hash_, command.digest, number, 1)
         epoch = sequence = -1
         claim = command.claim
         if claim is not None:
             claims_bytes += _CLAIM_BYTES + 4 * (len(claim.name) + len(claim.session))
             epoch = _plain_epoch(state, stream, claim)
-            if epoch < 0 or claim.name in names or claims_bytes > _CLAIMS_BYTES_MAX:
+            if epoch < 0 or claim.name in claims or claims_bytes > _CLAIMS_BYTES_MAX:
                 if command.message_id:
                     del ids[hash_]
                 break
             sequence = claim.last
-            names.add(claim.name)
-            claims.append((number, epoch, claim))
+            claims[claim.name] = (number, epoch, claim)
         values.append(value)
         answers.append(Confirmed(stream_id, offset, offset + 1, now_ns, False, False, epoch, sequence))
         offset += 1
@@ -117,20 +116,16 @@ def decide_run(
     return _entry(stream, values, claims, ids, now_ns), answers
 
 
-def _is_fresh(state: State, command: AppendValue, hash_: bytes) -> bool:
-    """Whether the id is sound and nobody knows it, not even as one that is forgotten by now."""
-    sound = len(command.message_id) <= _ID_BYTES_MAX and len(command.digest) == DIGEST_BYTES
-    return sound and state.find_id(hash_) is None
-
-
 def _plain_epoch(state: State, stream: Stream, claim: ProducerClaim) -> int:
     """The epoch that the claim is accepted under, as the next of a producer that is loaded and surely not forgotten;
     -1 if it is anything else."""
     producer = state.producers.get((stream.stream_id, claim.name))
-    if producer is None or not surely_living(stream, producer) or known_claim_refused(claim) is not None:
+    if producer is None or not surely_living(stream, producer):
         return -1
     if is_next(producer, claim):
         return producer.epoch
+    if known_claim_refused(claim) is not None:
+        return -1
     verdict = judge(producer, claim)
     return verdict.epoch if type(verdict) is Accept and not verdict.new_epoch else -1
 
@@ -150,8 +145,8 @@ def _entry(
         entry.ids = b"".join(ids.values())
     if claims:
         if count == 1:
-            _, entry.epoch, entry.claim = claims[0]
+            ((_, entry.epoch, entry.claim),) = claims.values()
         else:
             entry.flags = MANY_CLAIMS
-            entry.claims = tuple(claims)
+            entry.claims = tuple(claims.values())
     return entry

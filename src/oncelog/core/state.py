@@ -8,6 +8,7 @@ loaded what `core.needs.ids` asked for.
 Only `core.apply` changes rows. `decide` may read everything here and change nothing.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -106,6 +107,14 @@ class State:
         if value is None and (value := self.ids_sealing.get(id_hash)) is None:
             value = self.ids_loaded.get(id_hash)
         return value
+
+    def knows_none(self, id_hashes: Collection[bytes]) -> bool:
+        """Whether `find_id` finds none of them."""
+        return (
+            self.ids.keys().isdisjoint(id_hashes)
+            and self.ids_sealing.keys().isdisjoint(id_hashes)
+            and self.ids_loaded.keys().isdisjoint(id_hashes)
+        )
 
     def stream(self, topic: str, partition: int) -> Stream | None:
         """The stream of a name, None if there is none. Topic and stream must have been loaded."""

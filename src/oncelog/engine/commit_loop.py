@@ -72,6 +72,22 @@ class Group:
         self.changes: ViewChanges | None = None
 
 
+class Line:
+    """Appends of one record that came in one turn for one stream, in their order."""
+
+    __slots__ = ("commands", "hashes", "replies")
+
+    def __init__(self, command: AppendValue, reply: Reply) -> None:
+        self.commands = [command]
+        self.replies = [reply]
+        self.hashes: list[bytes] | None = _NO_HASHES
+        """Of their message ids (`core.run.hashes_of`); None if the stream was not loaded when the turn began."""
+
+
+_NO_HASHES: Final[list[bytes]] = []
+"""Of a turn without message ids."""
+
+
 class CommitLoop:
     """Everything that decides and applies happens here, on one thread, in one order."""
 
@@ -156,8 +172,9 @@ class CommitLoop:
         else:
             self._turn_bytes = turn_bytes
             self._turn_ns = self._clock()
-            for commands, replies in self._by_stream(queued):
-                self._take_together(commands, replies)
+            lines, known = self._lines(queued)
+            for line in lines:
+                self._take_line(line, known)
             self._turn_bytes = 0
         self._told = None
         return told
@@ -169,43 +186,51 @@ class CommitLoop:
             return turn_bytes <= group.room and not group.reserved
         return self._journal.has_room(turn_bytes + GROUP_HEADER.size)
 
-    def _by_stream(self, queued: list[tuple[AppendValue, Reply]]) -> Iterable[tuple[list[AppendValue], list[Reply]]]:
-        by_stream: dict[tuple[str, int], tuple[list[AppendValue], list[Reply]]] = {}
+    def _lines(self, queued: list[tuple[AppendValue, Reply]]) -> tuple[Iterable[Line], dict[bytes, bytes]]:
+        """The appends of a turn by their streams, and what the index knows of their ids: it is asked once for all."""
+        by_stream: dict[tuple[str, int], Line] = {}
         named = False
         for command, reply in queued:
             if command.message_id:
                 named = True
             key = (command.topic, command.partition)
-            together = by_stream.get(key)
-            if together is None:
-                by_stream[key] = ([command], [reply])
+            line = by_stream.get(key)
+            if line is None:
+                by_stream[key] = Line(command, reply)
             else:
-                together[0].append(command)
-                together[1].append(reply)
-        if named and len(by_stream) > 1 and shares_ids(self.state, (commands[0] for commands, _ in by_stream.values())):
-            return [([command], [reply]) for command, reply in queued]
-        return by_stream.values()
+                line.commands.append(command)
+                line.replies.append(reply)
+        lines: Iterable[Line] = by_stream.values()
+        if not named:
+            return lines, {}
+        if len(by_stream) > 1 and shares_ids(self.state, (line.commands[0] for line in lines)):
+            lines = [Line(command, reply) for command, reply in queued]
+        hashes: list[bytes] = []
+        for line in lines:
+            stream = open_stream(self.state, line.commands[0])
+            line.hashes = None if stream is None else hashes_of(stream, line.commands)
+            hashes += line.hashes or ()
+        return lines, self._found(hashes)
 
-    def _take_together(self, commands: list[AppendValue], replies: list[Reply]) -> None:
+    def _take_line(self, line: Line, known: dict[bytes, bytes]) -> None:
         """Appends to one stream, in their order: run by run, and alone what ends a run."""
-        state = self.state
-        hashes: list[bytes] | None = None
-        known: dict[bytes, bytes] = {}
+        state, commands, replies = self.state, line.commands, line.replies
         at, count = 0, len(commands)
         while at < count:
             stream = None if self._waiting else open_stream(state, commands[at])
             taken = 0
             if stream is not None:
-                if hashes is None:
-                    # Once for all of them: asked anew after every duplicate, a long line would cost its square.
-                    hashes = hashes_of(stream, commands)
-                    known = self._found([hash_ for hash_ in hashes if hash_]) if hashes else known
+                if line.hashes is None:
+                    # Its rows were brought in by the first of them. Once for all that follow: asked anew after every
+                    # duplicate, a long line would cost its square.
+                    line.hashes = hashes_of(stream, commands)
+                    known |= self._found(line.hashes)
                 state.ids_loaded = known
                 if count <= limits.RUN_RECORDS_MAX and not at:
-                    taken = self._take_run(stream, commands, replies, hashes)
+                    taken = self._take_run(stream, commands, replies, line.hashes)
                 else:
                     end = at + limits.RUN_RECORDS_MAX
-                    taken = self._take_run(stream, commands[at:end], replies[at:end], hashes[at:end])
+                    taken = self._take_run(stream, commands[at:end], replies[at:end], line.hashes[at:end])
             if not taken:
                 taken = 1
                 state.ids_loaded = {}
@@ -322,9 +347,9 @@ class CommitLoop:
                 state.tables[table][key] = index.get(table, key)
 
     def _found(self, hashes: list[bytes]) -> dict[bytes, bytes]:
-        """What the index knows of these ids; those that are newer are in memory."""
-        state = self.state
-        unknown = [hash_ for hash_ in hashes if hash_ not in state.ids and hash_ not in state.ids_sealing]
+        """What the index knows of these ids; those that are newer are in memory. Empty ones are none."""
+        ids, sealing = self.state.ids, self.state.ids_sealing
+        unknown = [hash_ for hash_ in hashes if hash_ and hash_ not in ids and hash_ not in sealing]
         return self._index.find_ids(unknown) if unknown else {}
 
     def gate(self, reveal: Callable[[], None]) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from oncelog.core import batch as codec
 from oncelog.core import holes, message_id
 from oncelog.core.entry import (
-    ID_BYTES,
     MANY_CLAIMS,
+    PACKED_ID,
     RENEWS,
     Appended,
     Claimed,
@@ -137,11 +137,9 @@ class EntryCheck:
 
     def _ids_once(self, state: State, stream: Stream, first: int, ids: bytes, time_ns: int) -> None:
         """A message id has one effect for as long as it is remembered."""
-        hashes = [ids[at : at + 16] for at in range(0, len(ids), ID_BYTES)]
-        known = self._index.find_ids(hashes)
-        for index, id_hash in enumerate(hashes):
-            at = index * ID_BYTES
-            offset = first + int.from_bytes(ids[at + 32 : at + 36], "little")
+        known = self._index.find_ids([id_hash for id_hash, *_ in PACKED_ID.iter_unpack(ids)])
+        for id_hash, _digest, number, _count in PACKED_ID.iter_unpack(ids):
+            offset = first + number
             if id_hash in self._ids:
                 raise Corruption(f"one entry uses a message id twice, at {self._ids[id_hash]} and {offset}")
             self._ids[id_hash] = (stream.stream_id, offset)
