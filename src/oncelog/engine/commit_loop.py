@@ -248,8 +248,12 @@ class CommitLoop:
         group = self._group_for(size, urgent=False)
         assert group is not None, "there is room for all of a turn, or it is taken one by one"
         self._append(group, entry, buffers, size)
-        group.answers += zip(replies, answers, strict=False)
-        return len(answers)
+        count = len(answers)
+        if count == 1:
+            group.answers.append((replies[0], answers[0]))
+        else:
+            group.answers += zip(replies, answers, strict=False)
+        return count
 
     def _take(self, command: Command, reply: Reply) -> bool:
         """Decide and append one command; False if it has to wait for the next group."""

@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
     def _take_alike(self, template: AppendTemplate, data: bytes) -> bytes:
         """Submit the appends that are like the one before them; returns what follows them."""
         server = self.server
-        now_ms = server.now_ms()
+        now_ms = server.now_ms() if template.is_json else 0
         at, size = 0, len(data)
         while at < size and (command := template.command(data, at, now_ms)) is not None:
             slot = AppendSlot(self, command, template.render)

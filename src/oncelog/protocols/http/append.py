@@ -131,7 +131,10 @@ def append_of_one(
     message_id: bytes,
     content_type: str,
 ) -> AppendValue:
-    """The command of nearly every request: one record, no condition, no close. Made here and nowhere else."""
+    """The command of nearly every request: one record, no condition, no close. Made here and nowhere else. The digest
+    belongs to a claim or an id."""
+    if claim is None and not message_id:
+        digest = b""
     return AppendValue(topic, partition, value, digest, claim, message_id, content_type)
 
 

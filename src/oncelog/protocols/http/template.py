@@ -51,7 +51,6 @@ class AppendTemplate:
         "_first_size",
         "_first_width",
         "_is_alone",
-        "_is_json",
         "_last",
         "_last_size",
         "_length",
@@ -62,6 +61,7 @@ class AppendTemplate:
         "_second_size",
         "_second_width",
         "_topic",
+        "is_json",
         "next_at",
         "render",
     )
@@ -79,7 +79,8 @@ class AppendTemplate:
         self._partition = command.partition
         self._claim = command.claim
         self._content_type = command.content_type
-        self._is_json = is_json
+        self.is_json = is_json
+        """Its records may get their time here; else `now_ms` is not looked at."""
         self._body_bytes_max = body_bytes_max
         self._length = -1
         self._length_text = b""
@@ -123,10 +124,10 @@ class AppendTemplate:
         body = data[body_at:next_at]
         if len(body) != self._length:
             return None
-        if self._is_json:
+        if self.is_json:
             command = self._json(body, other, now_ms)
         else:
-            command = self._one(body, content_digest(body), other)
+            command = self._one(body, content_digest(body) if other else b"", other)
         if command is not None:
             self.next_at = next_at
         return command
