@@ -5,11 +5,13 @@ import pytest
 from oncelog import limits
 from oncelog.core import command as c
 from oncelog.core import needs
+from oncelog.core.entry import CONTROL, MANY_CLAIMS, TRANSACTIONAL, Appended
 from oncelog.core.message_id import id_hash
 from oncelog.core.producer import ProducerClaim
 from oncelog.core.row_codec import encode_key
 from oncelog.core.rows import Stream, Table, TableKey, Topic, TopicConfig
 from oncelog.core.state import State
+from oncelog.core.touches import is_loaded
 from oncelog.core.txn import Txn, TxnState
 from oncelog.testing.core_harness import CoreHarness, records, requests
 
@@ -213,3 +215,27 @@ def test_state_without_the_topic_row_answers_no_stream() -> None:
     assert state.stream("t", 1) is None
     with pytest.raises(KeyError):
         state.stream("never loaded", 0)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Appended(2, 0, 1, b"x", 1),
+        Appended(2, 0, 1, b"x", 1, claim=requests("http:p", 0), epoch=0),
+        Appended(2, 0, 2, b"x", 1, MANY_CLAIMS, claims=((0, 0, requests("http:p", 0)), (1, 0, requests("http:q", 0)))),
+        Appended(2, 0, 1, b"x", 1, TRANSACTIONAL, claim=records(7, 0), epoch=0, txn_id="order"),
+        Appended(2, 0, 1, b"x", 1, CONTROL),
+    ],
+    ids=["plain", "claim", "many claims", "txn", "control"],
+)
+def test_an_append_counts_as_loaded_only_when_nothing_that_it_touches_is_missing(op: Appended) -> None:
+    state = State()
+    asked = 0
+    while missing := needs.touched_by(state, op):
+        assert not is_loaded(state, op)
+        table, key = missing[0]
+        state.tables[table][key] = None
+        asked += 1
+    assert asked
+    is_plain = not op.flags & (TRANSACTIONAL | CONTROL)
+    assert is_loaded(state, op) == is_plain, "what is rare may go the long way"

@@ -17,6 +17,17 @@ def touched_by(state: State, entry: e.Entry) -> list[TableKey]:
     return wanted.missing
 
 
+def is_loaded(state: State, op: e.Appended) -> bool:
+    """Whether `apply` finds all that it touches for an append, as it nearly always does: `touched_by` without a list.
+    What it is not sure of counts as no."""
+    stream_id, producers = op.stream_id, state.producers
+    if stream_id not in state.streams or op.flags & (e.TRANSACTIONAL | e.CONTROL):
+        return False
+    if op.claim is not None and (stream_id, op.claim.name) not in producers:
+        return False
+    return not op.claims or all((stream_id, claim.name) in producers for _, _, claim in op.claims)
+
+
 def _touch_appended(wanted: Wanted, op: e.Appended) -> None:
     wanted.row(Table.STREAM, op.stream_id)
     if op.claim is not None:

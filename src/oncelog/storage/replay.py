@@ -14,6 +14,7 @@ from oncelog.core.entry import Appended, Entry
 from oncelog.core.needs import touched_by
 from oncelog.core.rows import Key, Table
 from oncelog.core.state import Row, State
+from oncelog.core.touches import is_loaded
 from oncelog.errors import Corruption
 from oncelog.storage.entry_codec import decode_group
 
@@ -70,14 +71,13 @@ def replay_group(
     `front` says that the journal was trimmed and this is the first group retained: its first entry may have any number.
     """
     count = 0
-    streams = state.streams
     for number, entry_at, entry in decode_group(payload):
         if number != state.entry_number + 1:
             if not front or count:
                 raise Corruption(f"group {group} holds entry {number}, expected {state.entry_number + 1}")
             state.entry_number = number - 1
-        # The flat append without a claim to a loaded stream touches nothing else.
-        if type(entry) is not Appended or entry.claim is not None or entry.flags or entry.stream_id not in streams:
+        # A check may ask for more than `apply` touches: what a producer's claim led to.
+        if check is not None or type(entry) is not Appended or not is_loaded(state, entry):
             load(state, index, entry)
         if check is not None:
             check(state, number, entry_at, entry)

@@ -23,7 +23,7 @@ from oncelog.core.apply import apply
 from oncelog.core.audit import audit
 from oncelog.core.command import Append, AppendValue, Command, CreateTopic
 from oncelog.core.decide import decide
-from oncelog.core.entry import Entry
+from oncelog.core.entry import Appended, Entry
 from oncelog.core.message_id import content_digest, values_digest
 from oncelog.core.outcome import Confirmed, Outcome, TopicDone
 from oncelog.core.producer import ProducerClaim, SequenceMode
@@ -31,6 +31,7 @@ from oncelog.core.row_codec import decode_key, decode_row, encode_key, encode_ro
 from oncelog.core.rows import Table, TableKey, TopicConfig
 from oncelog.core.run import decide_run, hashes_of, open_stream
 from oncelog.core.state import State
+from oncelog.core.touches import is_loaded
 from oncelog.storage.entry_codec import GROUP_HEADER, decode_group, encode_entry
 
 MS = 1_000_000
@@ -284,8 +285,9 @@ def decode_one(data: bytes, number: int) -> Entry:
 
 def replay(state: State, rows: Rows, entry: Entry) -> None:
     """What recovery does with one entry."""
-    while missing := needs.touched_by(state, entry):
-        rows.load(state, missing)
+    if not isinstance(entry, Appended) or not is_loaded(state, entry):
+        while missing := needs.touched_by(state, entry):
+            rows.load(state, missing)
     apply(state, entry)
     rows.save(state)
 
