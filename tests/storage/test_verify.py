@@ -472,9 +472,12 @@ def test_command_names_damage_and_ends_with_4(directory: Path) -> None:
     result = CliRunner().invoke(app, ["verify", str(directory)])
     assert result.exit_code == 4
     assert f"in {SEGMENT} at byte 1024" in result.stdout
+    assert result.stdout.count("not counted") == 4, "what lies behind the damage was not looked at"
     result = CliRunner().invoke(app, ["verify", str(directory), "--json"])
     assert result.exit_code == 4
-    assert json.loads(result.stdout)["damages"][0]["position"] == 1024
+    report = json.loads(result.stdout)
+    assert report["damages"][0]["position"] == 1024
+    assert [report[name] for name in ("topics", "streams", "records", "ids")] == [None] * 4
 
 
 def test_command_refuses_a_running_log_and_a_wrong_directory(directory: Path, tmp_path: Path) -> None:
@@ -533,6 +536,7 @@ def test_empty_journal_is_sound_with_a_note(tmp_path: Path) -> None:
     report = verify(tmp_path)
     assert report.is_sound
     assert "the journal is empty: nothing was ever written here" in report.notes
+    assert (report.topics, report.streams, report.records, report.ids) == (0, 0, 0, 0)
     result = CliRunner().invoke(app, ["verify", str(tmp_path)])
     assert (result.exit_code, "nothing was ever written" in result.stdout) == (0, True)
 

@@ -88,7 +88,7 @@ def _verify_live(url: str, *, json: bool) -> None:
         raise typer.Exit(exits.DAMAGED)
 
 
-def _show(title: str, notes: list[str], damages: list[str], counted: Mapping[str, int], seconds: float) -> None:
+def _show(title: str, notes: list[str], damages: list[str], counted: Mapping[str, int | None], seconds: float) -> None:
     console = results()
     for note in notes:
         console.print(Text(f"note: {printable(note)}"), soft_wrap=True)
@@ -99,7 +99,7 @@ def _show(title: str, notes: list[str], damages: list[str], counted: Mapping[str
     table.add_column()
     table.add_column(justify="right")
     for name, count in counted.items():
-        table.add_row(name.replace("_", " "), f"{count:,}")
+        table.add_row(name.replace("_", " "), "not counted" if count is None else f"{count:,}")
     table.add_row("seconds", f"{seconds:.2f}")
     style = "red" if damages else "green"
     table.add_row("verdict", Text(f"damaged ({len(damages)})" if damages else "sound", style=style))

@@ -120,7 +120,7 @@ RULES: Final = (
     Rule("a frame known to be durable is not here", True, _NO_FRAME, None, None, Verdict.DAMAGE),
     Rule("sealed: the next segment continues the chain", False, _NO_FRAME, True, None, Verdict.NEXT_SEGMENT),
     Rule("a frame stands here that does not follow the one before", False, _STRAY, False, None, Verdict.DAMAGE),
-    Rule("damaged: no valid frame here, and valid ones behind it", False, _NOTHING, False, True, Verdict.DAMAGE),
+    Rule("no valid frame is here, and valid ones are behind it", False, _NOTHING, False, True, Verdict.DAMAGE),
     Rule("torn or never written: the end", False, _NOTHING, False, False, Verdict.CUT),
 )
 """Exactly one rule matches any evidence; `test_recovery.py` enumerates all of it."""

@@ -74,10 +74,11 @@ class Report(msgspec.Struct):
     notes: list[str] = []
     groups: int = 0
     entries: int = 0
-    topics: int = 0
-    streams: int = 0
-    records: int = 0
-    ids: int = 0
+    topics: int | None = None
+    streams: int | None = None
+    records: int | None = None
+    ids: int | None = None
+    """Counted at the end of the walk; None if damage ended it before."""
     journal_bytes: int = 0
     index_group: int = -1
     """How far the index on disk was; -1 if there was none."""
@@ -196,6 +197,7 @@ class _Verifier:
             if not segments:
                 if position is None or position.after is None:
                     self._report.notes.append("the journal is empty: nothing was ever written here")
+                    self._judge(State())
                     return
                 raise Corruption("all segments are missing", hint="the index knows of groups")
             files = SegmentFiles.of(self._disk, segments[-1])
@@ -313,12 +315,14 @@ class _Verifier:
             for at in range(0, len(chunk.holes), 4):
                 gone = max(0, chunk.holes[at + 1] - max(floor, chunk.holes[at]))
                 holes[stream_id] = holes.get(stream_id, 0) + gone
+        streams = records = 0
         for stream_id, stream in state.streams.items():
             assert stream is not None
             if not stream.deleted_ns:
-                report.streams += 1
-                report.records += stream.tail - stream.floor - holes.get(stream_id, 0)
+                streams += 1
+                records += stream.tail - stream.floor - holes.get(stream_id, 0)
                 self._places(stream)
+        report.streams, report.records = streams, records
 
     def _places(self, stream: Stream) -> None:
         """Every retained offset has its place, and a link leads to a whole stage."""
