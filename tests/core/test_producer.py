@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from oncelog.core.names import known_claim_refused
 from oncelog.core.producer import (
     ACCEPT_BY_EPOCH,
     NOT_TOLD,
@@ -36,8 +37,10 @@ from oncelog.core.producer import (
     classify,
     dialect_of,
     find_flaw,
+    is_next,
     judge,
 )
+from oncelog.limits import CLAIM_DIGEST_BYTES_MAX
 
 RECORDS, REQUESTS, RISING = SequenceMode
 WRAP = 2**31 - 1
@@ -453,3 +456,14 @@ def test_row_comes_back_from_messagepack_as_it_was() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=Producer) == row
     verdict = judge(row, claim_of(REQUESTS, 1, 6, digest=BLUE))
     assert verdict == Duplicate((3, 10, 12, 8, 0, 1), 0, 1, 6)
+
+
+@pytest.mark.parametrize("session", ["", "run", "s" * 1_000, "\ud800"])
+@pytest.mark.parametrize("digest_bytes", [0, 16, CLAIM_DIGEST_BYTES_MAX, CLAIM_DIGEST_BYTES_MAX + 1])
+@pytest.mark.parametrize("managed", [False, True])
+def test_texts_of_a_claim_that_is_surely_the_next_need_no_look(session: str, digest_bytes: int, managed: bool) -> None:
+    """Runs ask `is_next` alone."""
+    row = Producer(0, SequenceMode.REQUESTS, 4, 1, (4, 4, b"", 0, 1))
+    claim = ProducerClaim("http:p", 0, 5, 5, SequenceMode.REQUESTS, bytes(digest_bytes), managed, session)
+    assert not is_next(row, claim) or known_claim_refused(claim) is None
+    assert is_next(row, msgspec.structs.replace(claim, digest=b"", session="", managed=False)), "the rest of it is"

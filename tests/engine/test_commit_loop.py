@@ -8,26 +8,21 @@ import msgspec
 import pytest
 
 from oncelog import limits
-from oncelog.core import batch as codec
 from oncelog.core.command import (
     Append,
-    AppendValue,
     Command,
     CreateTopic,
     DeleteRecords,
-    DeleteTopic,
     DropStages,
     GetReceipt,
     GetStream,
     Trim,
 )
-from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import (
     Confirmed,
     IdConflict,
     NoRoom,
     NotFound,
-    Outcome,
     Overloaded,
     StreamDone,
     TooLarge,
@@ -35,42 +30,11 @@ from oncelog.core.outcome import (
     TopicMissing,
 )
 from oncelog.core.producer import ProducerClaim, SequenceMode
-from oncelog.core.rows import Stream, TopicConfig
-from oncelog.core.run import decide_run
-from oncelog.core.state import State
-from oncelog.engine import commit_loop
+from oncelog.core.rows import TopicConfig
 from oncelog.engine.weight import size_of
 from oncelog.testing.sim_disk import lose_all
-from oncelog.testing.sim_engine import Pending, SimEngine, WatchedDisk
-
-
-def opened() -> SimEngine:
-    engine = SimEngine(WatchedDisk())
-    engine.execute(CreateTopic("a"))
-    return engine
-
-
-def append(value: bytes, *, id_: bytes = b"", expected_tail: int = -1) -> Append:
-    return Append(
-        "a",
-        0,
-        codec.encode_values([value], 1),
-        1,
-        digest=content_digest(value),
-        message_id=id_,
-        expected_tail=expected_tail,
-    )
-
-
-def step(engine: SimEngine) -> None:
-    engine.write()
-    engine.written()
-    engine.answer()
-
-
-def firsts(pendings: list[Pending]) -> list[int]:
-    """The offsets that were confirmed."""
-    return [pending.outcome.first for pending in pendings if isinstance(pending.outcome, Confirmed)]
+from oncelog.testing.sim_engine import SimEngine, WatchedDisk
+from tests.engine.sim_steps import append, firsts, opened, step
 
 
 def test_everything_that_arrives_during_a_sync_is_one_group() -> None:
@@ -218,195 +182,6 @@ def test_time_of_entries_never_decreases_whatever_the_clock_does() -> None:
         times.append(outcome.time_ns)
     assert times == sorted(times)
     assert engine.crash(lose_all).contents() == engine.contents()
-
-
-# --- appends of one turn -------------------------------------------------------------------------------------------
-
-
-def record(value: bytes, *, id_: bytes = b"", claim: ProducerClaim | None = None, topic: str = "a") -> AppendValue:
-    return AppendValue(topic, 0, value, content_digest(value), claim, id_)
-
-
-def test_appends_of_one_turn_are_one_entry_per_stream_in_their_order() -> None:
-    engine = opened()
-    engine.execute(CreateTopic("b"))
-    before = engine.commits.state.entry_number
-    pendings: dict[str, list[Pending]] = {"a": [], "b": []}
-    for number in range(6):
-        name = "ab"[number % 2]
-        pendings[name].append(engine.submit(record(b"%d" % number, topic=name)))
-    assert engine.commits.state.entry_number == before, "they wait for the end of the turn"
-    assert not engine.commits.idle
-    engine.flush()
-    assert engine.commits.state.entry_number == before + 2
-    assert (firsts(pendings["a"]), firsts(pendings["b"])) == ([0, 1, 2], [0, 1, 2])
-    contents = engine.contents()
-    assert [value for _, value in contents["a", 0].records] == [b"0", b"2", b"4"]
-    assert [value for _, value in contents["b", 0].records] == [b"1", b"3", b"5"]
-    assert engine.crash(lose_all).contents() == contents
-
-
-@pytest.mark.parametrize("command", [GetStream("a"), append(b"batch"), Trim("a", 0, 0)], ids=["query", "batch", "trim"])
-def test_nothing_overtakes_the_appends_of_its_turn(command: Command) -> None:
-    engine = opened()
-    earlier = engine.submit(record(b"earlier"))
-    between = engine.submit(command)
-    later = engine.submit(record(b"later"))
-    engine.flush()
-    assert isinstance(earlier.outcome, Confirmed)
-    assert isinstance(later.outcome, Confirmed)
-    assert earlier.outcome.first == 0
-    match between.outcome:
-        case StreamDone():
-            assert (between.outcome.tail, later.outcome.first) == (1, 1)
-        case Confirmed():
-            assert (between.outcome.first, later.outcome.first) == (1, 2)
-        case _:
-            pytest.fail(f"{between.outcome}")
-
-
-def test_who_is_answered_in_the_middle_of_a_turn_finds_no_turn_half_done() -> None:
-    """1. Two appends come in one turn; the first is refused, at once, since nothing holds its answer back. 2. Whoever
-    gets it deletes the topic and makes it anew. 3. The second append had its id hashed for the old stream. Had it been
-    written to the new one under that hash, nobody would have known it again."""
-    engine = opened()
-    refused = engine.submit(AppendValue("a", 0, b"x", b"no digest", None, b"bad"))
-    behind = engine.submit(record(b"v", id_=b"m"))
-
-    def make_anew(_outcome: Outcome) -> None:
-        engine.submit(DeleteTopic("a"))
-        engine.submit(CreateTopic("a"))
-
-    refused.then(make_anew)
-    engine.flush()
-    assert isinstance(behind.outcome, Confirmed)
-    first = engine.execute(record(b"v", id_=b"m"))
-    again = engine.execute(record(b"v", id_=b"m"))
-    assert isinstance(first, Confirmed)
-    assert not first.duplicate, "the topic was made anew behind the append, and its ids are forgotten with it"
-    assert again == msgspec.structs.replace(first, duplicate=True, time_ns=again.time_ns)  # type: ignore[union-attr]
-    assert engine.contents()["a", 0].tail == 1
-
-
-def test_nothing_is_stamped_earlier_than_it_came_while_its_group_waits() -> None:
-    """A group stays open while the one before it is written, which may take long: what joins it later is later."""
-    engine = opened()
-    engine.submit(append(b"in flight"))
-    engine.seal()
-    opens = engine.submit(record(b"opens the group"))
-    engine.commits.take_queued()
-    engine.clock.advance_ms(50)
-    joins = [engine.submit(record(b"joins")), engine.submit(append(b"joins too"))]
-    engine.flush()
-    times = [pending.outcome.time_ns for pending in (opens, *joins) if isinstance(pending.outcome, Confirmed)]
-    assert times == [times[0], times[0] + 50_000_000, times[0] + 50_000_000]
-
-
-def test_an_id_of_a_zone_belongs_to_whoever_came_first() -> None:
-    engine = SimEngine(WatchedDisk())
-    for name in "ab":
-        engine.execute(CreateTopic(name, 1, TopicConfig(id_zone="zone")))
-    turn = [record(b"0"), record(b"v", id_=b"m", topic="b"), record(b"v", id_=b"m")]
-    _, first, second = [engine.submit(command) for command in turn]
-    engine.flush()
-    assert isinstance(first.outcome, Confirmed)
-    assert isinstance(second.outcome, Confirmed)
-    assert (first.outcome.duplicate, second.outcome.duplicate) == (False, True)
-    assert second.outcome.stream_id == first.outcome.stream_id
-    assert [engine.contents()[name, 0].tail for name in "ab"] == [1, 1]
-
-
-def test_a_turn_is_in_one_group_or_is_taken_as_it_came() -> None:
-    """1. a1, b, a2 come in one turn, and there is not room for all of them. 2. Had a1 and a2 been taken together and b
-    left for the next group, a power cut between the two would leave the third request done and the second not."""
-    engine = opened()
-    engine.execute(CreateTopic("b"))
-    engine.submit(append(b"f" * 12_500))  # most of a segment
-    for number, topic in enumerate("aba"):
-        engine.submit(record(b"%d" % number * 1_000, topic=topic))
-    assert engine.seal()
-    engine.write()
-    survivor = engine.crash(lose_all).contents()
-    kept = [
-        value for name in "ab" for _, value in survivor[name, 0].records if value is not None and len(value) == 1_000
-    ]
-    assert 0 < len(kept) < 3, "the case that this is about"
-    assert sorted(kept) == [b"%d" % number * 1_000 for number in range(len(kept))]
-
-
-def test_a_turn_that_has_grown_too_large_is_decided_before_its_end() -> None:
-    engine = opened()
-    with mock.patch.object(limits, "TURN_BYTES_MAX", 3 * limits.TURN_RECORD_BYTES):
-        pendings = [engine.submit(record(b"%d" % number)) for number in range(9)]
-        assert engine.commits.state.entry_number > 1
-        assert len(engine.commits._queued) <= 3
-    engine.flush()
-    assert firsts(pendings) == list(range(9))
-
-
-def test_appends_for_which_there_is_no_room_cost_no_more_than_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that did not fit, tried anew after each append that it was made of, would cost the square of its length."""
-    engine = opened()
-    engine.submit(append(b"f" * 12_500))
-    tried: list[int] = []
-
-    def counted(state: State, stream: Stream, commands: list[AppendValue], hashes: list[bytes], now_ns: int) -> object:
-        tried.append(len(commands))
-        return decide_run(state, stream, commands, hashes, now_ns)
-
-    monkeypatch.setattr(commit_loop, "decide_run", counted)
-    pendings = [engine.submit(record(b"%d" % number * 50)) for number in range(50)]
-    engine.flush()
-    assert firsts(pendings) == list(range(1, 51))
-    assert sum(tried) <= 50
-
-
-def test_appends_of_a_turn_that_do_not_fit_wait_in_their_order_and_nothing_passes_them() -> None:
-    engine = opened()
-    pendings = [engine.submit(record(b"%d" % number * 3000)) for number in range(9)]
-    asked = engine.submit(GetStream("a"))
-    engine.flush()
-    assert firsts(pendings) == list(range(9))
-    assert isinstance(asked.outcome, StreamDone)
-    assert asked.outcome.tail == 9
-    assert engine.crash(lose_all).contents() == engine.contents()
-
-
-def test_appends_of_a_turn_wait_while_the_index_is_behind_and_are_refused_when_it_is_full() -> None:
-    engine = opened()
-    engine.commits.held = True
-    pendings = [engine.submit(record(b"%d" % number)) for number in range(3)]
-    engine.flush()
-    assert [pending.outcome for pending in pendings] == [None] * 3
-    assert engine.commits.waiting == 3
-    engine.commits.index_full = True
-    engine.flush()
-    assert all(isinstance(pending.outcome, NoRoom) for pending in pendings)
-    engine.commits.held = engine.commits.index_full = False
-    assert isinstance(engine.execute(record(b"x")), Confirmed)
-
-
-def test_a_long_line_of_known_ids_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them ends a run. Asking the index anew for all behind it would take the square of the line's length."""
-    engine = opened()
-    for number in range(40):
-        engine.submit(record(b"%d" % number, id_=b"%d" % number))
-    engine.flush()
-    engine.checkpoint()
-    asked: list[int] = []
-    find_ids = engine.index.find_ids
-
-    def counted(hashes: list[bytes]) -> dict[bytes, bytes]:
-        asked.append(len(hashes))
-        return find_ids(hashes)
-
-    monkeypatch.setattr(engine.index, "find_ids", counted)
-    pendings = [engine.submit(record(b"%d" % number, id_=b"%d" % number)) for number in range(40)]
-    pendings.append(engine.submit(record(b"new", id_=b"new")))
-    engine.flush()
-    assert all(isinstance(pending.outcome, Confirmed) and pending.outcome.duplicate for pending in pendings[:40])
-    assert firsts(pendings) == list(range(41))
-    assert sum(asked) <= 41 + 2 * 40
 
 
 # --- what the index does not have room for -------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Entries as bytes: every operation round-trips, places are right, and damaged bytes are named, never stumbled over."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,3 +140,10 @@ def test_operation_of_an_unknown_tag_is_told() -> None:
     payload[GROUP_HEADER.size + 17] = 200
     with pytest.raises(Corruption):
         list(decode_group(bytes(payload)))
+
+
+def test_publish_whose_ids_do_not_come_out_even_is_told() -> None:
+    published = next(operation for operation in OPERATIONS if isinstance(operation, e.StagePublished))
+    torn = msgspec.structs.replace(published, ids=bytes(e.ID_BYTES + 1))
+    with pytest.raises(Corruption, match="ids of a publish"):
+        list(decode_group(group(e.Compound(TIME_NS, [torn]))))

@@ -78,7 +78,6 @@ def decide_run(
     ids: dict[bytes, bytes] = {}
     fits = "" if holds == ANY else holds  # the type that was last found to belong into the stream
     bytes_ = claims_bytes = 0
-    all_new = not hashes or state.knows_none(hashes)
     for command in commands:
         value = command.value
         bytes_ += len(value)
@@ -92,7 +91,7 @@ def decide_run(
         number = len(values)
         if command.message_id:
             hash_ = hashes[number]
-            if hash_ in ids or not (all_new or state.find_id(hash_) is None):
+            if hash_ in ids or state.find_id(hash_) is not None:
                 break
             if id_refused(command.message_id, command.digest) is not None:
                 break

@@ -3,12 +3,11 @@
 A cache with a strict contract. A key that was loaded is in its table, as a row or as None (known to be absent); a key
 that is not in its table was never loaded, and touching it is a KeyError (`core.needs` lists what to load).
 Message ids are the exception, since nearly all of them are fresh: what is not found is absent, once the caller has
-loaded what `core.needs.ids` asked for.
+loaded what `core.needs.ids` asked for, or `core.run.hashes_of` for appends that come together.
 
 Only `core.apply` changes rows. `decide` may read everything here and change nothing.
 """
 
-from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -93,7 +92,7 @@ class State:
         self.ids_sealing: dict[bytes, bytes] = {}
         """The generation before, until the index has it."""
         self.ids_loaded: dict[bytes, bytes] = {}
-        """What the index knew of the ids of the command at hand."""
+        """What the index knew of the ids of the command at hand, or of the appends of a turn."""
         self.touched: list[set[Key]] = [set() for _ in Table]
         """Per table, the keys changed since the generation began."""
         self.changed_streams: set[int] = set()
@@ -107,14 +106,6 @@ class State:
         if value is None and (value := self.ids_sealing.get(id_hash)) is None:
             value = self.ids_loaded.get(id_hash)
         return value
-
-    def knows_none(self, id_hashes: Collection[bytes]) -> bool:
-        """Whether `find_id` finds none of them."""
-        return (
-            self.ids.keys().isdisjoint(id_hashes)
-            and self.ids_sealing.keys().isdisjoint(id_hashes)
-            and self.ids_loaded.keys().isdisjoint(id_hashes)
-        )
 
     def stream(self, topic: str, partition: int) -> Stream | None:
         """The stream of a name, None if there is none. Topic and stream must have been loaded."""

@@ -31,6 +31,7 @@ from oncelog.core.entry import (
     Moved,
     Operation,
     StageAppended,
+    StagePublished,
     TxnSet,
 )
 from oncelog.core.producer import ProducerClaim
@@ -242,4 +243,6 @@ def _decode_operation(payload: bytes, tag: int, at: int, end: int, time_ns: int,
         at += _MOVED.size
         return Moved(extent_id, first, count, payload[at:end], moved_ns, at - entry_at)
     operation: Operation = _DECODERS[tag](payload[at:end])
+    if type(operation) is StagePublished and len(operation.ids) % ID_BYTES:
+        raise ValueError(f"the ids of a publish are {len(operation.ids)} bytes, each has {ID_BYTES}")
     return operation

@@ -76,8 +76,7 @@ def replay_group(
             if not front or count:
                 raise Corruption(f"group {group} holds entry {number}, expected {state.entry_number + 1}")
             state.entry_number = number - 1
-        # A check may ask for more than `apply` touches: what a producer's claim led to.
-        if check is not None or type(entry) is not Appended or not is_loaded(state, entry):
+        if type(entry) is not Appended or not is_loaded(state, entry):
             load(state, index, entry)
         if check is not None:
             check(state, number, entry_at, entry)

@@ -131,8 +131,8 @@ def append_of_one(
     message_id: bytes,
     content_type: str,
 ) -> AppendValue:
-    """The command of nearly every request: one record, no condition, no close. Made here and nowhere else. The digest
-    belongs to a claim or an id."""
+    """The command of nearly every request: one record, no condition, no close. Made here and nowhere else. A digest
+    belongs to a claim or an id: without either it is left out."""
     if claim is None and not message_id:
         digest = b""
     return AppendValue(topic, partition, value, digest, claim, message_id, content_type)
@@ -148,7 +148,9 @@ def append_of_batch(
     message_id: bytes,
     content_type: str,
 ) -> Append:
-    """Any other append: several records, or one that conditions or a close come with."""
+    """Any other append: several records, or one that conditions or a close come with. The digest as above."""
+    if claim is None and not message_id:
+        digest = b""
     return Append(topic, partition, batch, count, digest, claim, message_id, -1, "", content_type)
 
 

@@ -151,7 +151,7 @@ class AppendTemplate:
             return None  # told by whoever reads it next
         if not values:
             return None
-        digest = values_digest(values)
+        digest = values_digest(values) if other else b""
         one = self._one(values[0], digest, other)
         if one is None or len(values) == 1:
             return one
