@@ -119,14 +119,47 @@ def test_refusal_in_the_middle_names_the_line_and_what_is_stored(url: str, named
     )
 
 
-def test_lines_that_were_added_are_stored_and_a_shorter_input_is_noted(url: str, file: Path) -> None:
+def test_lines_that_were_added_are_stored_and_a_shorter_input_is_refused(url: str, file: Path) -> None:
     done("append", "grown", "--create", "--producer", "p", "--file", str(file), url=url)
     with file.open("ab") as more:
         more.write(b"one more\n")
     again = ("append", "grown", "--producer", "p", "--resume", "--file", str(file))
     assert done(*again, url=url).startswith(f"1 line stored at offset {COUNT:,}, {COUNT:,} skipped")
-    file.write_bytes(b"short\n")
-    assert b"has only 1" in run(*again, url=url).stderr
+    file.write_bytes(b"line 0\n")
+    refused = run(*again, url=url)
+    assert refused.returncode == exits.REFUSED
+    assert b"has only 1; nothing was stored by this run (another input takes another --producer)" in refused.stderr
+
+
+@pytest.mark.parametrize("blank", [b"", b"\n \n"], ids=["", "blank lines"])
+def test_name_of_another_input_is_refused_and_none_of_its_lines_is_lost(url: str, blank: bytes) -> None:
+    """As many lines as the first one had would be taken for stored."""
+    topic = f"nightly-{len(blank)}"
+    arguments = ("append", topic, "--producer", "nightly", "--resume", "--json-lines")
+    done(*arguments, "--create", url=url, given=b"1\n2\n" + blank + b"3\n")
+    other = run(*arguments, url=url, given=b"1\n4\n" + blank + b"3\n5\n")
+    assert other.returncode == exits.REFUSED
+    assert b"line 2 is not the one that this import has stored; nothing was stored by this run" in other.stderr
+    assert done(*arguments, url=url, given=b"1\n2\n" + blank + b"3\n6\n").startswith("1 line stored at offset 3")
+    assert done("read", topic, url=url).split() == ["1", "2", "3", "6"]
+
+
+def test_import_whose_last_batch_is_trimmed_goes_on(url: str) -> None:
+    done("append", "trimmed", "--create", "--producer", "p", url=url, given=b"a\nb\n")
+    with Client(url) as client:
+        client.trim("trimmed", 2)
+    again = done("append", "trimmed", "--producer", "p", "--resume", url=url, given=b"a\nb\nc\n")
+    assert again.startswith("1 line stored at offset 2")
+
+
+def test_deleted_records_of_the_last_batch_are_not_compared(url: str) -> None:
+    done("append", "holey", "--create", "--producer", "p", url=url, given=b"a\nb\nc\n")
+    with Client(url) as client:
+        client.delete_records("holey", [(1, 2)])
+    other = run("append", "holey", "--producer", "p", "--resume", url=url, given=b"a\nb\nx\ny\n")
+    assert b"line 3 is not the one" in other.stderr
+    again = done("append", "holey", "--producer", "p", "--resume", url=url, given=b"a\nb\nc\nd\n")
+    assert again.startswith("1 line stored at offset 3")
 
 
 def test_two_runs_at_once_store_every_line_once(url: str, file: Path) -> None:
@@ -152,7 +185,7 @@ def test_batch_of_the_old_run_that_comes_late_is_not_doubled(url: str, ahead: in
     stored: list[Stored] = []
     with reached(url) as log:
         known = progress_of(log, topic, 0, "imp")
-        assert known == Progress(epoch=0, last_line=2)
+        assert known == Progress(epoch=0, last_line=2, first=0, next=3)
         runs = [Import(log, topic, 0, "imp", known, None) for _ in range(2)]
         batches = [Batch(5, names(6)[3:]), *(Batch(6 + more, [b"more"]) for more in range(ahead))]
         for run_ in runs:

@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from oncelog.cli import exits
-from oncelog.cli.importing import Import, Stored, encoded, progress_of
+from oncelog.cli.importing import Import, OtherInput, Stored, checked, encoded, last_values, progress_of
 from oncelog.cli.input_lines import InputLost, LineInvalid, SoFar, Source, is_stdin
 from oncelog.cli.lines import Batch, batches_of
 from oncelog.cli.listing import PartitionOption, StreamArgument
@@ -86,7 +86,12 @@ def append_command(
         str | None, typer.Option("--id", metavar="ID", help="The message id of VALUE: the same id is stored once.")
     ] = None,
     producer: Annotated[
-        str | None, typer.Option("--producer", metavar="NAME", help="Name this import, so that it can be resumed.")
+        str | None,
+        typer.Option(
+            "--producer",
+            metavar="NAME",
+            help="Name this import, so that it can be resumed. A name belongs to one input.",
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="With --producer: go on behind the lines that are stored.")
@@ -137,6 +142,8 @@ def _early_end_told(url: str, so_far: SoFar, *, is_named: bool) -> Iterator[None
         end(exits.REFUSED, f"{invalid}; {so_far.told(invalid.line)}")
     except InputLost as lost:
         end(exits.REFUSED, f"{lost}; {so_far.told()}")
+    except OtherInput as other:
+        end(exits.REFUSED, f"{other}; nothing was stored by this run (another input takes another --producer)")
     except ClientError as error:
         code, said = failure(url, error)
         end(code, f"{said}; {so_far.told(is_sure=not isinstance(error, (AnswerUnreadable, OutcomeUnknown)))}")
@@ -243,12 +250,14 @@ def _append_import(
             so_far.waits = False
             advance(batch.last_line + 1)
 
-        batches = batches_of(source, after=known.last_line, skip_blank=source.skips_blank)
+        values = last_values(log, summary.topic, summary.partition, known)
+        lines = checked(source, known, values, skip_blank=source.skips_blank)
+        batches = batches_of(lines, after=known.last_line, skip_blank=source.skips_blank)
         writer.store(_about_to_be_sent(batches, so_far), stored)
-    summary.skipped = min(source.lines, known.last_line + 1)
     if source.lines < known.last_line + 1:
         before = counted(known.last_line + 1, "line")
-        say(f"note: this import had stored {before}, this input has only {source.lines:,}", "yellow")
+        raise OtherInput(f"this import had stored {before}, this input has only {source.lines:,}")
+    summary.skipped = known.last_line + 1
 
 
 def _about_to_be_sent(batches: Iterable[Batch], so_far: SoFar) -> Iterator[Batch]:

@@ -12,19 +12,23 @@ The number of the last line is not enough either. If the file has grown meanwhil
 and 8 is higher than 5. So every batch has a message id too, made of the line it begins with: what begins there was
 stored once. A batch that is the same is then a duplicate, another one is refused. Two runs of the same input cut the
 same batches (`lines.py`), so each is a duplicate for the other.
+
+A name belongs to one input. Under the name of another one, as many of its first lines as that had stored would be taken
+for stored and be lost: so what a run passes over is compared with the last batch that is there (`checked`).
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from oncelog.cli.lines import Batch
-from oncelog.cli.live_check import Place, shaped
+from oncelog.cli.live_check import Producer, shaped
 from oncelog.cli.remote import Remote
-from oncelog.client.errors import NotFound
-from oncelog.client.packing import now_ms
+from oncelog.client.errors import NotFound, OffsetGone
+from oncelog.client.packing import now_ms, records_of
 from oncelog.client.wire import BATCHES, name_path, topic_path
 from oncelog.core import batch as codec
 
@@ -38,6 +42,13 @@ class Progress(NamedTuple):
     """Of the run before, and of this one."""
     last_line: int
     """Number of the last line that is stored; -1 for none."""
+    first: int = -1
+    next: int = -1
+    """Where the batch lies that ends with it; -1 if that is not known."""
+
+
+class OtherInput(Exception):
+    """The lines that an import has stored are not those of this input: says how that is seen."""
 
 
 class Stored(NamedTuple):
@@ -55,12 +66,45 @@ def progress_of(log: Remote, topic: str, partition: int, name: str) -> Progress:
     """What the server knows of the import."""
     path = f"/v1/producers/{topic_path(topic)}/{name_path(name)}"
     try:
-        known = shaped(log.get(path, {"partition": partition, "scope": "http"}), Place)
+        known = shaped(log.get(path, {"partition": partition, "scope": "http"}), Producer)
     except NotFound as missing:
         if missing.code == "topic_missing":
             raise
         return Progress(EPOCH_FIRST, -1)
-    return Progress(known.epoch, known.last_sequence)
+    return Progress(known.epoch, known.last_sequence, known.first, known.next)
+
+
+def last_values(log: Remote, topic: str, partition: int, known: Progress) -> dict[int, bytes | None]:
+    """By offset, what the last batch of an import holds, as far as it is still there."""
+    values: dict[int, bytes | None] = {}
+    offset = known.first
+    try:
+        while 0 <= offset < known.next:
+            page = log.raw(topic, partition, offset)
+            values |= {record.offset: record.value for record in records_of(page.body, offset)}
+            if page.next_offset <= offset:
+                break
+            offset = page.next_offset
+    except OffsetGone:
+        return {}  # trimmed: there is nothing left to compare with
+    return values
+
+
+def checked(
+    lines: Iterable[bytes], known: Progress, values: dict[int, bytes | None], *, skip_blank: bool
+) -> Iterator[bytes]:
+    """The same lines. Raises OtherInput before the first new one if those of the last stored batch are others."""
+    passed: deque[tuple[int, bytes]] = deque(maxlen=max(0, known.next - known.first))
+    for number, line in enumerate(lines):
+        if number <= known.last_line and not (skip_blank and not line.strip()):
+            passed.append((number, line))
+        if number == known.last_line:
+            for offset, (stored_number, stored_line) in zip(
+                range(known.next - len(passed), known.next), passed, strict=True
+            ):
+                if values.get(offset, stored_line) != stored_line:
+                    raise OtherInput(f"line {stored_number + 1:,} is not the one that this import has stored")
+        yield line
 
 
 class Import:
