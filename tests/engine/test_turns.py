@@ -7,13 +7,14 @@ import pytest
 
 from oncelog import limits
 from oncelog.core.command import AppendValue, Command, CreateTopic, DeleteTopic, GetStream, Trim
-from oncelog.core.message_id import content_digest
-from oncelog.core.outcome import Confirmed, NoRoom, Outcome, StreamDone
+from oncelog.core.message_id import content_digest, id_hash
+from oncelog.core.outcome import Confirmed, Damaged, NoRoom, Outcome, StreamDone
 from oncelog.core.producer import ProducerClaim
-from oncelog.core.rows import Stream, TopicConfig
+from oncelog.core.rows import Key, Stream, Table, TopicConfig
 from oncelog.core.run import decide_run
-from oncelog.core.state import State
+from oncelog.core.state import Row, State
 from oncelog.engine import commit_loop
+from oncelog.errors import Corruption
 from oncelog.testing.core_harness import requests
 from oncelog.testing.sim_disk import lose_all
 from oncelog.testing.sim_engine import Pending, SimEngine, WatchedDisk
@@ -256,3 +257,47 @@ def test_an_id_behind_the_end_of_a_run_is_stored_under_its_own_name() -> None:
     named = record(b"2", id_=b"m", claim=requests("http:p", 2, content=b"2"))
     assert taken(engine, [claimed, named]) == [(1, False), (2, False)]
     assert taken(engine, [record(b"2", id_=b"m")]) == [(2, True)]
+
+
+def test_damage_of_the_index_is_told_to_the_one_that_needs_it_and_its_turn_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = opened()
+    taken(engine, numbered(0))
+    engine.checkpoint()
+    find_ids = engine.index.find_ids
+    bad = id_hash(engine.commits.state.streams[2], b"1")  # type: ignore[arg-type]
+
+    def damaged(hashes: list[bytes]) -> dict[bytes, bytes]:
+        if bad in hashes:
+            raise Corruption("a block of ids is damaged", file="ids")
+        return find_ids(hashes)
+
+    monkeypatch.setattr(engine.index, "find_ids", damaged)
+    pendings = [engine.submit(command) for command in [*numbered(0, 1, 2), record(b"plain")]]
+    engine.flush()
+    outcomes = [pending.outcome for pending in pendings]
+    assert isinstance(outcomes[1], Damaged)
+    others = [outcomes[at] for at in (0, 2, 3)]
+    assert [(outcome.first, outcome.duplicate) for outcome in others] == [(0, True), (1, False), (2, False)]  # type: ignore[union-attr]
+
+
+def test_damage_of_a_row_refuses_the_command_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = opened()
+    engine.execute(CreateTopic("b"))
+    engine.checkpoint()
+    engine = engine.crash(lose_all)
+    get = engine.index.get
+
+    def damaged(table: Table, key: Key) -> Row | None:
+        if (table, key) == (Table.TOPIC, "a"):
+            raise Corruption("a row is damaged", file="rows")
+        return get(table, key)
+
+    monkeypatch.setattr(engine.index, "get", damaged)
+    pendings = [engine.submit(record(b"v", topic=name)) for name in "abab"]
+    pendings += [engine.submit(append(b"v")), engine.submit(GetStream("b"))]
+    engine.flush()
+    kinds = [type(pending.outcome) for pending in pendings]
+    assert kinds == [Damaged, Confirmed, Damaged, Confirmed, Damaged, StreamDone]
+    assert engine.contents()["b", 0].tail == 2

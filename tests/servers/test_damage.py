@@ -8,6 +8,10 @@ import pytest
 from crc32c import crc32c
 
 from oncelog.core import batch as codec
+from oncelog.core.message_id import content_digest
+from oncelog.core.rows import Key, Table
+from oncelog.storage.index.interface import index_key
+from oncelog.storage.index.lmdb_index import row_key
 from tests.servers.running import Running, running
 from tests.servers.talking import Answer
 
@@ -82,3 +86,88 @@ def test_receipt_of_a_damaged_record_names_the_damage(tmp_path: Path) -> None:
 
     with damaged(tmp_path, flip) as server:
         assert_named(server.ask("GET", "/v1/receipts/bad/m"))
+
+
+# --- the index -----------------------------------------------------------------------------------------------------
+
+BY_P = {**TEXT, "Producer-Id": "p", "Producer-Epoch": "0"}
+
+
+def flip_behind(path: Path, needle: bytes, distance: int = 0) -> None:
+    """Change the byte behind every occurrence: of a key in LMDB's pages that is the first one of its value."""
+    content = bytearray(path.read_bytes())
+    at = content.find(needle)
+    assert at >= 0
+    while at >= 0:
+        content[at + len(needle) + distance] ^= 0x40
+        at = content.find(needle, at + 1)
+    path.write_bytes(content)
+
+
+@contextmanager
+def damaged_index(directory: Path, damage: Callable[[Path], None]) -> Iterator[Running]:
+    """A server whose index was damaged before it started: in what it knows of the stream `bad`, its producer p and its
+    message id m. Other streams, producers and ids go on."""
+    with running(directory) as server:
+        for path in (BAD, GOOD):
+            server.ask("PUT", path, headers=TEXT)
+        server.ask("POST", BAD, b"v", headers={**BY_P, "Producer-Seq": "0"})
+        server.ask("POST", BAD, VALUE, headers={**TEXT, "Stream-Message-Id": "m"})
+        server.ask("POST", GOOD, b"intact", headers=TEXT)
+    damage(directory / "index")
+    with running(directory) as server:
+        yield server
+        assert server.ask("GET", GOOD).body == b"intact"
+        assert server.ask("POST", GOOD, b"on", headers={**TEXT, "Stream-Message-Id": "m"}).status == 204
+        assert server.ask("GET", "/health").status == 200
+
+
+def assert_index_named(answer: Answer) -> None:
+    assert (answer.status, answer.code) == (500, "damaged")
+    assert "index" in answer.json["file"]
+    assert "-1" not in answer.json["detail"]
+
+
+def test_damaged_row_of_a_producer_is_told_to_whoever_needs_it(tmp_path: Path) -> None:
+    def damage(index: Path) -> None:
+        flip_behind(index / "data.mdb", index_key_of(Table.PRODUCER, (2, "http:p")))
+
+    with damaged_index(tmp_path, damage) as server:
+        for _ in range(2):
+            assert_index_named(server.ask("POST", BAD, b"w", headers={**BY_P, "Producer-Seq": "1"}))
+            assert_index_named(server.ask("GET", "/v1/producers/bad/p"))
+            assert_index_named(server.ask("GET", "/v1/producers?topic=bad"))
+        other = {**BY_P, "Producer-Id": "q", "Producer-Seq": "0"}
+        assert server.ask("POST", BAD, b"w", headers=other).status == 200
+        assert server.ask("GET", BAD).body == b"v" + VALUE + b"w"
+
+
+@pytest.mark.parametrize("table", [Table.TOPIC, Table.STREAM])
+def test_damaged_row_of_a_stream_is_told_to_readers_and_writers(tmp_path: Path, table: Table) -> None:
+    def damage(index: Path) -> None:
+        flip_behind(index / "data.mdb", index_key_of(table, "bad" if table is Table.TOPIC else 2))
+
+    with damaged_index(tmp_path, damage) as server:
+        for method, path in (("GET", BAD), ("GET", f"{BAD}?offset=-1&live=sse"), ("POST", BAD), ("GET", "/v1/cut")):
+            body = b"w" if method == "POST" else b""
+            assert_index_named(server.ask(method, path, body, headers=TEXT if body else {}))
+        assert server.ask("HEAD", BAD).status == 500
+
+
+def test_damaged_block_of_ids_is_told_to_those_that_it_may_hold(tmp_path: Path) -> None:
+    def damage(index: Path) -> None:
+        (run,) = index.glob("ids-*.run")
+        flip_behind(run, content_digest(VALUE))
+
+    with damaged_index(tmp_path, damage) as server:
+        for _ in range(2):
+            assert_index_named(server.ask("POST", BAD, VALUE, headers={**TEXT, "Stream-Message-Id": "m"}))
+            assert_index_named(server.ask("GET", "/v1/receipts/bad/m"))
+        assert server.ask("POST", BAD, b"w", headers={**TEXT, "Stream-Message-Id": "new"}).status == 204
+        assert server.ask("GET", BAD).body == b"v" + VALUE + b"w"
+
+
+def index_key_of(table: Table, key: Key) -> bytes:
+    data = index_key(table, key)
+    assert data is not None
+    return row_key(table, data)

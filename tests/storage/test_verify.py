@@ -33,8 +33,8 @@ from oncelog.storage.index.builder import Builder
 from oncelog.storage.index.child import index_directory, journal_directory
 from oncelog.storage.index.compare import WholeIndex, differences, whole_items
 from oncelog.storage.index.dump import Kind, items_of
-from oncelog.storage.index.interface import Position
-from oncelog.storage.index.lmdb_index import MAP_BYTES, REBUILD_HINT
+from oncelog.storage.index.interface import REBUILD_HINT, Position
+from oncelog.storage.index.lmdb_index import MAP_BYTES
 from oncelog.storage.index.lmdb_writer import LmdbWriter
 from oncelog.storage.index.memory_index import MemoryIndex
 from oncelog.storage.journal import JournalReader

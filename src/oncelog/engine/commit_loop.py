@@ -29,8 +29,10 @@ from oncelog.core.outcome import NoRoom, NotFound, Outcome, Overloaded, TooLarge
 from oncelog.core.rows import Stream
 from oncelog.core.run import decide_run, hashes_of, open_stream, shares_ids
 from oncelog.core.state import State
+from oncelog.engine.damage import damaged
 from oncelog.engine.read_view import ReadView, ViewChanges, take_changes
 from oncelog.engine.weight import size_of
+from oncelog.errors import StorageError
 from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry, encode_flat
 from oncelog.storage.index.interface import Index
 from oncelog.storage.index.places import Places
@@ -77,11 +79,12 @@ class Line:
 
     __slots__ = ("commands", "hashes", "replies")
 
-    def __init__(self, command: AppendValue, reply: Reply) -> None:
+    def __init__(self, command: AppendValue, reply: Reply, hashes: list[bytes] | None) -> None:
         self.commands = [command]
         self.replies = [reply]
-        self.hashes: list[bytes] | None = _NO_HASHES
-        """Of their message ids (`core.run.hashes_of`); None if the stream was not loaded when the turn began."""
+        self.hashes = hashes
+        """Of their message ids (`core.run.hashes_of`); None if they are not looked up yet, since the stream was not
+        loaded when the turn began."""
 
 
 _NO_HASHES: Final[list[bytes]] = []
@@ -172,7 +175,11 @@ class CommitLoop:
         else:
             self._turn_bytes = turn_bytes
             self._turn_ns = self._clock()
-            lines, known = self._lines(queued)
+            try:
+                lines, known = self._lines(queued)
+            except StorageError:
+                # What the index has of some id cannot be read: taken alone, its own command is told, and no other.
+                lines, known = [Line(command, reply, None) for command, reply in queued], {}
             for line in lines:
                 self._take_line(line, known)
             self._turn_bytes = 0
@@ -196,7 +203,7 @@ class CommitLoop:
             key = (command.topic, command.partition)
             line = by_stream.get(key)
             if line is None:
-                by_stream[key] = Line(command, reply)
+                by_stream[key] = Line(command, reply, _NO_HASHES)
             else:
                 line.commands.append(command)
                 line.replies.append(reply)
@@ -204,7 +211,7 @@ class CommitLoop:
         if not named:
             return lines, {}
         if len(by_stream) > 1 and shares_ids(self.state, (line.commands[0] for line in lines)):
-            lines = [Line(command, reply) for command, reply in queued]
+            lines = [Line(command, reply, None) for command, reply in queued]
         hashes: list[bytes] = []
         for line in lines:
             stream = open_stream(self.state, line.commands[0])
@@ -223,10 +230,11 @@ class CommitLoop:
                 if line.hashes is None:
                     # Its rows were brought in by the first of them. Once for all that follow: asked anew after every
                     # duplicate, a long line would cost its square.
-                    line.hashes = hashes_of(stream, commands)
-                    known |= self._found(line.hashes)
+                    line.hashes = self._hashes(stream, commands, known)
                 state.ids_loaded = known
-                if count <= limits.RUN_RECORDS_MAX and not at:
+                if line.hashes is None:
+                    pass
+                elif count <= limits.RUN_RECORDS_MAX and not at:
                     taken = self._take_run(stream, commands, replies, line.hashes)
                 else:
                     end = at + limits.RUN_RECORDS_MAX
@@ -237,6 +245,16 @@ class CommitLoop:
                 if self._waiting or not self._take(commands[at], replies[at]):
                     self._wait(commands[at], replies[at])
             at += taken
+
+    def _hashes(self, stream: Stream, commands: list[AppendValue], known: dict[bytes, bytes]) -> list[bytes] | None:
+        """The hashes of their ids, once what the index knows of them is among the `known`; None if it cannot be read:
+        then each is taken alone."""
+        hashes = hashes_of(stream, commands)
+        try:
+            known |= self._found(hashes)
+        except StorageError:
+            return None
+        return hashes
 
     def _take_run(self, stream: Stream, commands: list[AppendValue], replies: list[Reply], hashes: list[bytes]) -> int:
         """Decide and append as many as make one batch, from the first on; 0 if the first has to be taken alone."""
@@ -262,7 +280,10 @@ class CommitLoop:
         group = self._open
         # Not the time when the group was opened, which may be long ago while the disk is slow: nothing is stamped
         # earlier than it was sent, so that a seek by time misses nothing.
-        entry, outcome = self._decided(command, self._clock())
+        try:
+            entry, outcome = self._decided(command, self._clock())
+        except StorageError as error:
+            entry, outcome = None, damaged(error)  # a row or an id cannot be read: nothing was decided on it
         if entry is None:
             self._answer(reply, outcome)
             return True

@@ -20,13 +20,14 @@ from oncelog.core.names import command_refused
 from oncelog.core.outcome import Outcome, Refusal, Stopping
 from oncelog.engine.clock import SteadyClock
 from oncelog.engine.commit_loop import CommitLoop, Group, Reply
+from oncelog.engine.damage import damaged
 from oncelog.engine.follow import Follow
 from oncelog.engine.generations import Generations
 from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.lookups import Lookups
-from oncelog.engine.reader_thread import ReaderThread, damaged
+from oncelog.engine.reader_thread import ReaderThread
 from oncelog.engine.reads import Reads
 from oncelog.engine.staged_ids import completed, newest_group, plans_of
 from oncelog.engine.store import Store

@@ -15,17 +15,13 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from oncelog import limits
-from oncelog.core.outcome import Damaged, Overloaded, Refusal, Stopping
+from oncelog.core.outcome import Overloaded, Refusal, Stopping
+from oncelog.engine.damage import damaged
 from oncelog.engine.guard import Fatal
 from oncelog.engine.writer import Post
 from oncelog.errors import StorageError
 
 T = TypeVar("T")
-
-
-def damaged(error: StorageError) -> Damaged:
-    """A failed read as its reader is told it."""
-    return Damaged(error.what, error.file, error.position)
 
 
 HANDED_MAX: Final = 2

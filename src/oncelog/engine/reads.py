@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 from oncelog import limits
 from oncelog.core.outcome import Damaged, Refusal, TopicMissing
+from oncelog.engine.damage import damaged
 from oncelog.engine.follow import Follow, Waiter, Wake
 from oncelog.engine.guard import Guard
 from oncelog.engine.lookups import Lookups
 from oncelog.engine.provenance import WrittenBy, written_by
 from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
-from oncelog.engine.reader_thread import Asked, ReaderThread, damaged
+from oncelog.engine.reader_thread import Asked, ReaderThread
 from oncelog.engine.seek import Stood, at_entry, at_time
 from oncelog.engine.store import Store
 from oncelog.errors import StorageError

@@ -5,9 +5,12 @@ import itertools
 from collections.abc import Iterator
 
 from oncelog import limits
+from oncelog.engine.damage import damaged
 from oncelog.engine.engine import Engine
+from oncelog.errors import StorageError
 from oncelog.protocols.http.actions import Action
 from oncelog.protocols.http.parser import BodyBudget
+from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.protocols.http.routes import Router
 from oncelog.servers.early import EarlyRequests
 from oncelog.servers.http_asks import Asks
@@ -101,10 +104,17 @@ class HttpServer:
 
     def carry_out(self, action: Action, slot: Slot) -> None:
         """Everything that is neither a command nor an answer already."""
-        if self._reads.takes(action):
-            self._reads.begin(action, slot)
-        else:
-            self._asks.answer(action, slot.done)
+        try:
+            if self._reads.takes(action):
+                self._reads.begin(action, slot)
+            else:
+                self._asks.answer(action, slot.done)
+        except StorageError as error:
+            # A row of the index could not be read: it is looked at first, so that nothing was begun or told.
+            assert slot.answer is None
+            refusal = damaged(error)
+            self.counts.other(refusal)
+            slot.done(problem_of(refusal))
 
     def _sweep(self) -> None:
         self._sweep_timer = self.loop.call_later(SWEEP_S, self._sweep)

@@ -3,14 +3,13 @@ decided in `protocols.http.read`."""
 
 import asyncio
 import random
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol, TypeGuard
 
 from oncelog import limits
-from oncelog.core.outcome import Damaged, OffsetGone, Refusal, TopicMissing
+from oncelog.core.outcome import OffsetGone, Refusal, TopicMissing
 from oncelog.engine.engine import Engine
 from oncelog.engine.follow import Waiter
 from oncelog.engine.reader import offset_refused
@@ -180,8 +179,6 @@ class Reads:
         def told(result: ReadResult | Refusal) -> None:
             if isinstance(result, Refusal):
                 self._counts.other(result)
-                if isinstance(result, Damaged):
-                    _complain(result)
             found(result)
 
         return self.engine.reads.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, told)
@@ -201,7 +198,6 @@ class Reads:
         except read.Undecodable as error:
             damaged = self.engine.reads.undecodable(standing.stream_id, error.base_offset, str(error))
             self._counts.other(damaged)
-            _complain(damaged)
             return damaged
 
     def standing(self, name: str, partition: int) -> Standing | None:
@@ -228,10 +224,6 @@ class Reads:
     def cursor(sent: str) -> str:
         """What the next live read sends along."""
         return read.cursor_after(sent, int(time.time()), random.randrange(read.CURSOR_JITTER_MAX))
-
-
-def _complain(damaged: Damaged) -> None:
-    sys.stderr.write(f"oncelog: {damaged.what} in {damaged.file} at byte {damaged.position}\n")
 
 
 def refused(refusal: Refusal) -> bytes:

@@ -3,6 +3,7 @@
 Counting is adding to plain numbers on the loop's thread; prometheus-client only spells them when it is asked.
 """
 
+import sys
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -10,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from oncelog.core.outcome import CommitConfirmed, Confirmed, Outcome, Refusal
+from oncelog.core.outcome import CommitConfirmed, Confirmed, Damaged, Outcome, Refusal
 from oncelog.engine.engine import Engine
 
 
@@ -36,9 +37,11 @@ class Counts:
             self.records += outcome.next - outcome.first
 
     def other(self, outcome: Outcome) -> None:
-        """Any other answer of the engine."""
+        """Any other answer of the engine. Damage is said aloud, too: whoever runs the server must hear of it."""
         if isinstance(outcome, Refusal):
             self.refusals[outcome.code] = self.refusals.get(outcome.code, 0) + 1
+            if isinstance(outcome, Damaged):
+                sys.stderr.write(f"oncelog: {told_of(outcome)}\n")
         elif isinstance(outcome, CommitConfirmed):
             if outcome.duplicate:
                 self.duplicates += 1
@@ -53,6 +56,12 @@ class Counts:
 
 CONFLICTS = ("id_conflict", "sequence_conflict", "claim_conflict", "partly_duplicate")
 FENCES = ("fenced", "application_fenced")
+
+
+def told_of(damaged: Damaged) -> str:
+    """What is damaged, and where as far as that is known."""
+    where = f" in {damaged.file}" if damaged.file else ""
+    return damaged.what + where + (f" at byte {damaged.position}" if damaged.position >= 0 else "")
 
 
 class _Collector(Collector):

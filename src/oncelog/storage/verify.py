@@ -37,8 +37,8 @@ from oncelog.storage.index.builder import Builder
 from oncelog.storage.index.child import index_directory, journal_directory
 from oncelog.storage.index.compare import WholeIndex, differences
 from oncelog.storage.index.dump import IndexDump
-from oncelog.storage.index.interface import IndexWriter, Position
-from oncelog.storage.index.lmdb_index import DATA_NAME, REBUILD_HINT
+from oncelog.storage.index.interface import REBUILD_HINT, IndexWriter, Position
+from oncelog.storage.index.lmdb_index import DATA_NAME
 from oncelog.storage.index.lmdb_writer import LOCK_NAME as BUILDER_LOCK_NAME
 from oncelog.storage.index.lmdb_writer import LmdbWriter
 from oncelog.storage.index.memory_index import MemoryIndex

@@ -109,7 +109,9 @@ IS_OPEN: Final = RULES[o.TopicExists]._replace(
 )
 
 SOMEWHERE: Final = RULES[o.Damaged]._replace(detail="{what}")
-"""Of damage that has no byte of its own: in the index, or between files."""
+"""Of damage that has no byte of its own: between files."""
+IN_FILE: Final = RULES[o.Damaged]._replace(detail="{what}, in {file}")
+"""Of damage in the index, whose rows move about."""
 
 _INSIDE: Final = frozenset(("stream_id", "first_known_stream_id", "outcome"))
 
@@ -129,6 +131,8 @@ def _rule_of(refusal: o.Refusal) -> Rule:
             return IS_OPEN
         case o.Damaged(file=""):
             return SOMEWHERE
+        case o.Damaged(position=-1):
+            return IN_FILE
         case o.NotFound(what="producer"):
             return NO_PRODUCER
     return RULES[type(refusal)]

@@ -24,8 +24,8 @@ import msgspec
 from oncelog.core.rows import Table
 from oncelog.errors import Corruption, StorageError
 from oncelog.storage.index.id_run_file import check_run, file_of
-from oncelog.storage.index.interface import Position
-from oncelog.storage.index.lmdb_index import DATA_NAME, META_KEY, REBUILD_HINT, LmdbIndex, describe_key, extent_of
+from oncelog.storage.index.interface import REBUILD_HINT, Position
+from oncelog.storage.index.lmdb_index import DATA_NAME, META_KEY, LmdbIndex, describe_key, extent_of
 from oncelog.storage.index.places import PLACE_BYTES, split_rows
 
 _HEAD: Final = Struct("<BII")

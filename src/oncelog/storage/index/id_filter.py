@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from oncelog.errors import Corruption, DiskFault, DiskFull
+from oncelog.errors import DiskFault, DiskFull
+from oncelog.storage.index.interface import index_damage
 
 Words = npt.NDArray[np.uint64]
 
@@ -144,13 +145,13 @@ class FilterHeader:
     def read(cls, fd: int, path: Path) -> "FilterHeader":
         head = os.pread(fd, HEADER_BYTES, 0)
         if len(head) != HEADER_BYTES or crc32c(head) != CRC_RESIDUE:
-            raise Corruption("filter header damaged", file=str(path), position=0)
+            raise index_damage("filter header damaged", path, 0)
         magic, version, bits, number, word_count, id_count, oldest, newest, words_crc = _HEADER.unpack_from(head)
         if magic != _MAGIC or version != _VERSION or bits != MASK_BITS:
-            raise Corruption(f"not a filter of version {_VERSION}", file=str(path), position=0)
+            raise index_damage(f"not a filter of version {_VERSION}", path, 0)
         size = os.fstat(fd).st_size
         if word_count == 0 or size != HEADER_BYTES + 8 * word_count:
-            raise Corruption(f"filter of {word_count} words has {size} bytes", file=str(path), position=size)
+            raise index_damage(f"filter of {word_count} words has {size} bytes", path, size)
         return cls(number, word_count, id_count, oldest, newest, words_crc)
 
 
@@ -206,7 +207,7 @@ class FilterWriter:
         tail[0] |= self._carry
         self._write(tail)
         if self._base_fd >= 0 and self._base_crc != self._base.words_crc:
-            raise Corruption("filter words damaged", file=str(self._base_path), position=HEADER_BYTES)
+            raise index_damage("filter words damaged", self._base_path, HEADER_BYTES)
         header = FilterHeader(self._number, self._word_count, self._id_count, oldest, newest, self._crc)
         os.pwrite(self._fd, header.pack(), 0)
         os.fdatasync(self._fd)
@@ -223,7 +224,7 @@ class FilterWriter:
         if self._base_fd >= 0 and len(words):
             base = os.pread(self._base_fd, 8 * len(words), HEADER_BYTES + 8 * self._slot)
             if len(base) != 8 * len(words):
-                raise Corruption("filter cut short", file=str(self._base_path), position=8 * self._slot)
+                raise index_damage("filter cut short", self._base_path, 8 * self._slot)
             self._base_crc = crc32c(base, self._base_crc)
             words = words | np.frombuffer(base, dtype=np.uint64)
         data = words.tobytes()
@@ -271,4 +272,4 @@ def _check_words(fd: int, path: Path, header: FilterHeader) -> None:
         crc = crc32c(memoryview(buffer)[:got], crc)
         position += got
     if crc != header.words_crc:
-        raise Corruption("filter words damaged", file=str(path), position=HEADER_BYTES)
+        raise index_damage("filter words damaged", path, HEADER_BYTES)

@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from oncelog.errors import Corruption, DiskFault
 from oncelog.storage.index.id_filter import CRC_RESIDUE, Filter, Words, disk_faults
+from oncelog.storage.index.interface import index_damage
 
 Rows = npt.NDArray[np.void]
 """Rows as an array of `ROW`."""
@@ -228,7 +229,7 @@ class RunFile:
             raise DiskFault(fault.strerror or str(fault), file=str(self.path), position=position) from fault
 
     def _damage(self, what: str, position: int) -> Corruption:
-        return Corruption(what, file=str(self.path), position=position, hint="rebuild the index from the journal")
+        return index_damage(what, self.path, position)
 
 
 def check_run(path: Path) -> int:
@@ -248,11 +249,11 @@ def check_run(path: Path) -> int:
         # The filter has the ages of the run, the span may begin earlier.
         wrong_oldest = header.oldest > run.oldest if index else header.oldest != run.oldest
         if header.number != number or header.newest != run.newest or wrong_oldest:
-            raise Corruption("filter of another run", file=str(name), position=0)
+            raise index_damage("filter of another run", name, 0)
     count = 0
     for high, low in run.check():
         count += len(high)
         for name, opened in filters:
             if not opened.may_hold(high, low).all():
-                raise Corruption("filter lacks an id of its run", file=str(name), position=0)
+                raise index_damage("filter lacks an id of its run", name, 0)
     return count

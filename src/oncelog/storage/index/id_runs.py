@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from oncelog.errors import Corruption
 from oncelog.storage.index.id_filter import (
     MASK_ARRAY,
     MASKS,
@@ -23,6 +22,7 @@ from oncelog.storage.index.id_filter import (
 )
 from oncelog.storage.index.id_merge import merged
 from oncelog.storage.index.id_run_file import HASH_BYTES, ROW, Rows, RunFile, RunInfo, RunMissing, file_of
+from oncelog.storage.index.interface import index_damage
 
 _NUMPY_IDS_MIN: Final = 32
 _NUMPY_IDS_MAX: Final = 1024
@@ -50,7 +50,7 @@ class _OpenRun:
             raise RunMissing("filter missing", file=str(path)) from missing
         header = opened.header
         if (header.number, header.oldest, header.newest) != (self.info.number, oldest, self.info.newest):
-            raise Corruption("filter is not the one that was named", file=str(path), position=0)
+            raise index_damage("filter is not the one that was named", path, 0)
         return opened
 
 

@@ -10,6 +10,7 @@ Invariants:
 - A reader may see more than the position its last `refresh` returned, never less.
 """
 
+from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
@@ -17,9 +18,18 @@ import msgspec
 from oncelog.core.row_codec import encode_key
 from oncelog.core.rows import Key, Table
 from oncelog.core.state import Row
+from oncelog.errors import Corruption
 
 KEY_BYTES_MAX: Final = 510
 """LMDB takes keys of up to 511 bytes, and one is the table's number."""
+
+REBUILD_HINT: Final = "remove the index directory: it is derived, and the next start rebuilds it from the journal"
+
+
+def index_damage(what: str, path: Path, position: int) -> Corruption:
+    """Damage of a file of the index."""
+    return Corruption(what, file=str(path), position=position, hint=REBUILD_HINT)
+
 
 NOTHING_INDEXED: Final = -1
 """`Position.group` of an empty index: group numbers start at 1."""

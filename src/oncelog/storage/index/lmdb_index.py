@@ -29,14 +29,13 @@ from oncelog.core.state import Row
 from oncelog.errors import Corruption, DiskFault, DiskFull, StorageError
 from oncelog.storage.index.id_run_file import RunInfo, RunMissing
 from oncelog.storage.index.id_runs import IdRuns
-from oncelog.storage.index.interface import Position, index_key
+from oncelog.storage.index.interface import REBUILD_HINT, Position, index_key
 from oncelog.storage.index.places import PLACE_BYTES, row_at_or_before, split_rows
 
 MAP_BYTES: Final = 1 << 40
 """Address space, not memory and not disk: far more than any index, so that it never has to be enlarged."""
 
 DATA_NAME: Final = "data.mdb"
-REBUILD_HINT: Final = "remove the index directory: it is derived, and the next start rebuilds it from the journal"
 
 PLACES_PER_VALUE: Final = 84
 """A full value takes one page for itself: 49 bytes per place on disk. Half of it would stay inline, two to a page, and

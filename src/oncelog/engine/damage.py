@@ -1,0 +1,9 @@
+"""How damage on the disk, or a read that failed, is told to whoever asked."""
+
+from oncelog.core.outcome import Damaged
+from oncelog.errors import StorageError
+
+
+def damaged(error: StorageError) -> Damaged:
+    """A refusal: nothing was done, and the rest of the log is none the worse."""
+    return Damaged(error.what, error.file, error.position)
