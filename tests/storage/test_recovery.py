@@ -14,8 +14,8 @@ import pytest
 from crc32c import crc32c
 
 from oncelog.errors import Corruption, StorageError
-from oncelog.limits import SEGMENT_BYTES_MIN
-from oncelog.storage.disk import write_all
+from oncelog.limits import FRAME_ALIGN_BYTES, SEGMENT_BYTES_MIN
+from oncelog.storage.disk import MemoryDisk, write_all
 from oncelog.storage.frame import frame_bytes, incarnation_of, pack_frame
 from oncelog.storage.journal import Journal, JournalReader
 from oncelog.storage.recovery import RULES, Here, Rule, Verdict, decide
@@ -568,3 +568,17 @@ def test_leftover_unready_files_are_removed() -> None:
     disk.open(unready_name(3), create=True)
     open_journal(disk, salt=2)
     assert disk.names() == [segment_name(0)]
+
+
+def test_start_says_where_it_cut_a_torn_group_off() -> None:
+    disk = MemoryDisk()
+    journal = Journal.open(disk, segment_bytes=SEGMENT_BYTES_MIN, salt=1)
+    assert journal.cut_at == ""
+    journal.append([b"first"])
+    group = journal.append([b"last" * 300])
+    assert group is not None
+    position = group * FRAME_ALIGN_BYTES
+    disk.open(segment_name(0)).pwritev([b"\xff"], position + 1_000)
+    again = Journal.open(disk, segment_bytes=SEGMENT_BYTES_MIN, salt=2)
+    assert again.cut_at == f"{segment_name(0)} at byte {position}"
+    assert Journal.open(disk, segment_bytes=SEGMENT_BYTES_MIN, salt=3).cut_at == "", "it is proven now"

@@ -222,7 +222,8 @@ def test_torn_tail_is_a_note(directory: Path) -> None:
     disk.close()
     report = verify(directory)
     assert report.is_sound
-    assert report.notes == [f"a torn group follows the last whole one, in {SEGMENT} at byte {(last + 1) * 512}"]
+    (note,) = report.notes
+    assert note.startswith(f"a torn group follows the last whole one, in {SEGMENT} at byte {(last + 1) * 512}: a crash")
 
 
 def test_journal_that_lost_its_end_is_damaged(directory: Path) -> None:

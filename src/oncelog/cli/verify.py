@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
+import msgspec
 import typer
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -60,7 +61,7 @@ def _verify_directory(directory: Path, *, json: bool) -> None:
         return damage.what + where + (f" ({damage.hint})" if damage.hint else "")
 
     if json:
-        print_json(report)
+        _print(report, is_sound=report.is_sound)
     else:
         counted = {name: getattr(report, name) for name in COUNTED_ON_DISK}
         _show(report.directory, report.notes, [described(damage) for damage in report.damages], counted, report.seconds)
@@ -79,13 +80,17 @@ def _verify_live(url: str, *, json: bool) -> None:
         return where + damage.what
 
     if json:
-        print_json(report)
+        _print(report, is_sound=report.is_sound)
     else:
         counted = {name: getattr(report, name) for name in COUNTED_LIVE}
         title = f"{url}  oncelog {report.version}, durability {report.durability}"
         _show(title, report.notes, [described(damage) for damage in report.damages], counted, report.seconds)
     if not report.is_sound:
         raise typer.Exit(exits.DAMAGED)
+
+
+def _print(report: msgspec.Struct, *, is_sound: bool) -> None:
+    print_json(msgspec.structs.asdict(report) | {"verdict": "sound" if is_sound else "damaged"})
 
 
 def _show(title: str, notes: list[str], damages: list[str], counted: Mapping[str, int | None], seconds: float) -> None:

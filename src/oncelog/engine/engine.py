@@ -176,6 +176,11 @@ class Engine:
         return self._writer.seconds
 
     @property
+    def cut_at(self) -> str:
+        """Where the start cut a torn group off the journal; empty if there was none."""
+        return self._journal.cut_at
+
+    @property
     def journal_stats(self) -> JournalStats:
         """How large the journal is."""
         return self._journal.stats

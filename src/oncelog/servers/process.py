@@ -53,14 +53,22 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     address = Address(settings.http.listen.host, port)
     place = "memory" if settings.data is None else str(settings.data)
     ready(f"ready http={address} durability={engine.durability} data={place}")
+    if engine.cut_at:
+        what = f"a torn group was cut off the journal's end, {engine.cut_at}"
+        _say(f"{what}: a crash leaves one that was not confirmed; if it was, the disk is damaged")
     if connections < wanted:
         what = f"{connections:,} connections at once and not {wanted:,}: this process may open {files:,} files"
-        with contextlib.suppress(BrokenPipeError):
-            sys.stderr.write(f"oncelog: {what}, and the log needs some of them\n")
+        _say(f"{what}, and the log needs some of them")
     await stop.wait()
     await server.stop()
     await engine.close()
     return 0
+
+
+def _say(note: str) -> None:
+    # Whoever reads our errors may have gone; the server stays.
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.write(f"oncelog: {note}\n")
 
 
 async def _try_address(address: Address, loop: asyncio.AbstractEventLoop) -> None:

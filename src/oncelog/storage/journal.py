@@ -38,7 +38,7 @@ from oncelog.storage.frame import (
     pack_frame,
 )
 from oncelog.storage.mirror import CAN_BE_SHARED, Mirror
-from oncelog.storage.recovery import find_end, settle, walk
+from oncelog.storage.recovery import find_end, is_torn, settle, walk
 from oncelog.storage.segment import (
     IDENTITY_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -113,6 +113,8 @@ class Journal:
         self._open: OpenGroup | None = None
         self._reserve_segment = -1
         """The segment that urgent groups made of the last spare: ordinary ones stay out until there is another."""
+        self.cut_at = ""
+        """Where recovery cut a torn group off; empty if there was none."""
         self.durable_group = 0
         """The last group known to be on disk. Everything up to it may be read and revealed."""
         # Owned by the writer's thread.
@@ -142,10 +144,13 @@ class Journal:
                 listing = list_files(disk)
             files = SegmentFiles.of(disk, listing.segments[0])
             end, spares = settle(files, from_group)
+            torn = is_torn(files, end.segment, end.position)
             journal = cls(files, first_segment=listing.segments[0], spares=spares)
         except OSError as error:
             raise _disk_error(error, "cannot open the journal") from error
         journal._segment, journal._position = end.segment, end.position
+        if torn:
+            journal.cut_at = f"{segment_name(end.segment)} at byte {end.position}"
         counter = 0
         if end.last is not None:
             counter = end.last.counter

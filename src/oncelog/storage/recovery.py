@@ -37,8 +37,9 @@ from typing import Final, NamedTuple, Protocol
 from oncelog.errors import Corruption
 from oncelog.limits import FRAME_ALIGN_BYTES
 from oncelog.storage.disk import write_all
-from oncelog.storage.frame import Frame, frame_bytes, may_follow
+from oncelog.storage.frame import Frame, claimed_bytes, frame_bytes, may_follow
 from oncelog.storage.segment import (
+    RESTORE_HINT,
     SEGMENT_HEADER_BYTES,
     GroupGone,
     SegmentFiles,
@@ -261,7 +262,7 @@ def _damage(
     The walk cannot tell the end of a sealed segment from a missing frame. But if anything is in a later segment, the
     next one must begin with a frame: if none stands there, that is the one.
     """
-    hint = "the journal was not changed; restore the file from a copy"
+    hint = RESTORE_HINT
     segment_max = view.segment if until is None else files.locate(until)[0]
     if place.first_later is not None:
         segment, later = place.first_later
@@ -293,6 +294,16 @@ def find_end(files: SegmentFiles, from_group: int | None) -> tuple[End, Found | 
     found = last[0]
     position = found.position + frame_bytes(found.frame.payload_bytes)
     return End(found.view.segment, position, found.frame), found
+
+
+def is_torn(files: SegmentFiles, segment: int, position: int) -> bool:
+    """Whether a frame begins behind the last whole one and is not whole: what a crash leaves of a group that nobody was
+    told of. (If it had been confirmed it is damage, which cannot be told from it while no other group follows.)"""
+    room = files.segment_bytes - position
+    if room < FRAME_ALIGN_BYTES:
+        return False
+    sector = files.view(segment).bytes_at(position, FRAME_ALIGN_BYTES)
+    return bool(claimed_bytes(sector, files.group_at(segment, position), room))
 
 
 def settle(files: SegmentFiles, from_group: int | None) -> tuple[End, list[int]]:

@@ -45,6 +45,8 @@ SEGMENT_MAGIC: Final = b"ONCELOGJ"
 FORMAT_VERSION: Final = 1
 IDENTITY_BYTES: Final = 16
 SEGMENT_HEADER: Final = Struct("<8sIIQ16s")
+RESTORE_HINT: Final = "the journal was not changed; restore the file from a copy"
+
 SEGMENT_HEADER_BYTES: Final = FRAME_ALIGN_BYTES
 """The header owns a whole sector: the first frame must not share one with it."""
 
@@ -76,10 +78,10 @@ class SegmentHeader(NamedTuple):
     def unpack(cls, sector: bytes, name: str) -> "SegmentHeader":
         """Raises `Corruption` if the sector is not what `pack` wrote, `StorageError` if a later version wrote it."""
         if len(sector) != SEGMENT_HEADER_BYTES or not sector.startswith(SEGMENT_MAGIC):
-            raise Corruption("segment header missing", file=name, position=0)
+            raise Corruption("segment header missing", file=name, position=0, hint=RESTORE_HINT)
         _, version, crc, segment_bytes, identity = SEGMENT_HEADER.unpack_from(sector)
         if crc32c(sector[:12] + bytes(4) + sector[16:]) != crc:
-            raise Corruption("segment header does not match its checksum", file=name, position=0)
+            raise Corruption("segment header does not match its checksum", file=name, position=0, hint=RESTORE_HINT)
         if version != FORMAT_VERSION:
             raise StorageError(
                 f"journal format version {version} is not known", file=name, hint="it was written by a newer oncelog"

@@ -32,7 +32,7 @@ from oncelog.core.state import State
 from oncelog.errors import Corruption, DirectoryInUse, DiskFault, StorageError
 from oncelog.storage.disk import LOCK_NAME, Disk, PosixDisk
 from oncelog.storage.entry_check import EntryCheck
-from oncelog.storage.frame import claimed_bytes, frame_bytes
+from oncelog.storage.frame import frame_bytes
 from oncelog.storage.index.builder import Builder
 from oncelog.storage.index.child import index_directory, journal_directory
 from oncelog.storage.index.compare import WholeIndex, differences
@@ -44,14 +44,13 @@ from oncelog.storage.index.lmdb_writer import LmdbWriter
 from oncelog.storage.index.memory_index import MemoryIndex
 from oncelog.storage.index.places import LINK, Place
 from oncelog.storage.journal import JournalReader
-from oncelog.storage.recovery import Found, walk
-from oncelog.storage.segment import SEGMENT_HEADER_BYTES, SegmentFiles, list_files
+from oncelog.storage.recovery import Found, is_torn, walk
+from oncelog.storage.segment import SEGMENT_HEADER_BYTES, SegmentFiles, list_files, segment_name
 
 IN_MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
 """A journal up to this size is rebuilt in memory; a larger one on disk."""
 
 _PLACES_PER_LOOK: Final = 1_000
-_FRAME_SECTOR_BYTES: Final = 512
 
 Progress = Callable[[int, int], None]
 """Called with (journal bytes read, journal bytes at most)."""
@@ -144,7 +143,8 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DirectoryInUse("the log is in use", file=str(path.parent), hint="stop it first") from None
+            hint = "stop it first, or verify it as it runs, by its URL"
+            raise DirectoryInUse("the log is in use", file=str(path.parent), hint=hint) from None
         yield
     finally:
         os.close(lock)
@@ -209,6 +209,10 @@ class _Verifier:
             if builder is not None:
                 self._report.entries = builder.state.entry_number
             self._damage_here(error)
+            self._report.notes.append(
+                "nothing behind the first damage of a journal can be judged here; if a server still starts over it, "
+                "`oncelog verify URL` names every batch that cannot be read"
+            )
             return
         self._judge(builder.state)
 
@@ -286,12 +290,12 @@ class _Verifier:
             segment, position = list_files(self._disk).segments[0], SEGMENT_HEADER_BYTES
         else:
             segment, position = last.view.segment, last.position + frame_bytes(last.frame.payload_bytes)
-        room = files.segment_bytes - position
-        if room < _FRAME_SECTOR_BYTES:
-            return
-        view = files.view(segment)
-        if claimed_bytes(view.bytes_at(position, _FRAME_SECTOR_BYTES), files.group_at(segment, position), room):
-            self._report.notes.append(f"a torn group follows the last whole one, in {view.name} at byte {position}")
+        if is_torn(files, segment, position):
+            where = f"{segment_name(segment)} at byte {position}"
+            self._report.notes.append(
+                f"a torn group follows the last whole one, in {where}: a crash leaves one that was not confirmed; "
+                "if it was, this is damage"
+            )
 
     # --- what follows from it --------------------------------------------------------------------------------------
 
