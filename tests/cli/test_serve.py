@@ -9,8 +9,11 @@ from typer.testing import CliRunner
 
 from oncelog.cli import exits
 from oncelog.cli.main import app
+from oncelog.limits import FRAME_ALIGN_BYTES
+from oncelog.storage.frame import FRAME_HEADER, FRAME_MAGIC
 from oncelog.storage.index.child import journal_directory
-from tests.cli.running import done, run, serving
+from oncelog.storage.segment import segment_name
+from tests.cli.running import Server, done, run, serving
 
 ANY_PORT = ("--http", "127.0.0.1:0")
 
@@ -139,3 +142,20 @@ def test_settings_that_make_no_sense_are_a_usage_error(arguments: list[str], sai
 @pytest.mark.parametrize("arguments", [["--set", "x"], ["--set", "=1"], ["--no-such-option"], ["extra"]])
 def test_arguments_that_cannot_be_read_are_a_usage_error(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, ["serve", "--in-memory", *arguments]).exit_code == exits.USAGE
+
+
+def test_start_that_cuts_a_torn_group_off_says_where(tmp_path: Path) -> None:
+    arguments = ("--data", str(tmp_path), *ANY_PORT, "--set", "http.connections_max=10")
+    with serving(*arguments) as server:
+        assert server.stop() == exits.DONE
+    segment = journal_directory(tmp_path) / segment_name(0)
+    end = segment.read_bytes().rindex(FRAME_MAGIC) + FRAME_ALIGN_BYTES
+    header = FRAME_HEADER.pack(FRAME_MAGIC, 5, 1 << 40, end // FRAME_ALIGN_BYTES, 0, 0)
+    with segment.open("r+b") as file:
+        file.seek(end)
+        file.write(header)
+    again = Server(*arguments)
+    again.process.send_signal(signal.SIGTERM)
+    _, told = again.process.communicate(timeout=60)
+    assert told.startswith(f"oncelog: a torn group was cut off the journal's end, {segment_name(0)} at byte {end}: ")
+    assert told.count("\n") == 1
