@@ -269,3 +269,25 @@ def test_uncommitted_reads_pass_deleted_records_at_the_end() -> None:
     assert values(engine, found) == [(0, b"0")]
     assert found.next_offset == 3
     assert plan(engine, 1, uncommitted=True).parts == []
+
+
+def test_places_that_cannot_be_read_end_a_read_before_them_and_are_told_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = opened()
+    for number in range(6):
+        append(engine, b"%d" % number)
+    engine.checkpoint()
+    places_from = engine.index.places_from
+
+    def damaged(extent: int, offset: int, limit: int) -> list[bytes]:
+        if offset >= 4:
+            raise Corruption("a value of the index does not match its checksum")
+        return places_from(extent, offset, min(limit, 4 - offset))
+
+    monkeypatch.setattr(engine.index, "places_from", damaged)
+    found = plan(engine, 1)
+    assert values(engine, found) == [(1, b"1"), (2, b"2"), (3, b"3")]
+    assert found.next_offset == 4
+    with pytest.raises(Corruption):
+        plan(engine, 4)

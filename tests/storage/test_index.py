@@ -17,7 +17,7 @@ from oncelog.storage.index import id_merge, lmdb_writer
 from oncelog.storage.index.id_merge import plan_merge
 from oncelog.storage.index.id_run_file import NAME
 from oncelog.storage.index.interface import WHOLE_EXTENT, Changes, Index, IndexWriter, Position, index_key
-from oncelog.storage.index.lmdb_index import MAP_BYTES, PLACES_PER_VALUE, LmdbIndex
+from oncelog.storage.index.lmdb_index import MAP_BYTES, PLACES_PER_VALUE, LmdbIndex, place_key
 from oncelog.storage.index.lmdb_writer import LmdbWriter
 from oncelog.storage.index.memory_index import MemoryIndex
 from oncelog.storage.index.places import LINK, PLACE, PLACE_BYTES, Place
@@ -364,3 +364,20 @@ def test_changed_value_is_named_not_served(tmp_path: Path, what: str) -> None:
 
 def test_value_of_places_fills_one_page() -> None:
     assert PLACES_PER_VALUE * PLACE_BYTES + 4 <= 4096 - 16
+
+
+def test_places_before_a_damaged_value_are_given_and_those_in_it_are_told(tmp_path: Path) -> None:
+    writer = LmdbWriter(tmp_path, durable=False)
+    both = Both(writer, writer.index())
+    both.commit(places={7: [row(first) for first in range(3 * PLACES_PER_VALUE)]})
+    with writer._transaction(write=True) as transaction:
+        key = place_key(7, PLACES_PER_VALUE)
+        value = transaction.get(key)
+        transaction.put(key, value[:5] + bytes([value[5] ^ 1]) + value[6:])
+    assert firsts(both.index.places_from(7, 3, 1_000)) == list(range(3, PLACES_PER_VALUE))
+    with pytest.raises(Corruption, match="places of extent 7 from offset 84"):
+        both.index.places_from(7, PLACES_PER_VALUE, 1_000)
+    behind = 2 * PLACES_PER_VALUE
+    assert firsts(both.index.places_from(7, behind, 5)) == list(range(behind, behind + 5))
+    both.index.close()
+    writer.close()

@@ -62,6 +62,18 @@ def _no_place(extent: int, offset: int) -> Corruption:
     return Corruption(f"no place is known for offset {offset} of extent {extent}", hint="run oncelog verify")
 
 
+def _up_to_damage(batches: Iterator[tuple[int, Place]]) -> Iterator[tuple[int, Place]]:
+    """Those before the first place that cannot be read. It is told to a read that begins with it."""
+    is_first = True
+    try:
+        for batch in batches:
+            yield batch
+            is_first = False
+    except Corruption:
+        if is_first:
+            raise
+
+
 class Reader:
     """Plans reads."""
 
@@ -79,7 +91,7 @@ class Reader:
         parts: list[ReadPart] = []
         size = 0
         dense = not stream.hole_count
-        for base_offset, place in self._batches(stream.stream_id, offset, limit):
+        for base_offset, place in _up_to_damage(self._batches(stream.stream_id, offset, limit)):
             next_ = base_offset + place.count
             dead: tuple[tuple[int, int], ...] = ()
             if not dense or base_offset < stream.floor:
@@ -92,7 +104,6 @@ class Reader:
             parts.append(ReadPart(base_offset, place.group, place.at, place.length, place.count, dead))
             size += place.length
             offset = next_
-        assert offset >= limit, f"stream {stream.stream_id}: no place for offset {offset}, {limit} is readable"
         return ReadPlan(stream, parts, offset)
 
     def _dead(self, stream: StreamView, first: int, next_: int, *, uncommitted: bool) -> tuple[tuple[int, int], ...]:

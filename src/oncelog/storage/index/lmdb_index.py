@@ -221,7 +221,12 @@ class LmdbIndex:
                 on_value = seek_value(cursor, extent, offset) or cursor.set_range(place_key(extent, 0))
                 begin = -1
                 while on_value and extent_of(cursor.key()) == extent and len(rows) < limit * PLACE_BYTES:
-                    value = self._unseal_places(cursor.key(), cursor.value())
+                    try:
+                        value = self._unseal_places(cursor.key(), cursor.value())
+                    except Corruption:
+                        if rows:
+                            break  # what stands before it is sound; who asks from there on is told
+                        raise
                     if begin < 0:
                         begin = max(0, row_at_or_before(value, offset))
                         value = value[begin:]
