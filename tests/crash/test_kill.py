@@ -9,6 +9,7 @@ import pytest
 
 from oncelog.testing.kill.engine_client import wait_for_processes
 from oncelog.testing.kill.rounds import KillRounds
+from tests.crash.planted import SLOW_WRITES
 
 ROUNDS = 15
 ROUNDS_WITH_BUG = 4
@@ -43,18 +44,6 @@ from oncelog.engine import read_view
 honest = read_view.view_of
 read_view.view_of = lambda row: msgspec.structs.replace(honest(row), stable=row.tail)
 """
-
-SLOW_WRITES = """
-import os
-from oncelog.storage.disk import PosixFile
-write = PosixFile.pwritev
-def late(file, buffers, position):
-    for _ in range(20):
-        os.fdatasync(file._descriptor)
-    return write(file, buffers, position)
-PosixFile.pwritev = late
-"""
-"""Kills then find a group that was sealed and not yet written, which on a fast disk they seldom do."""
 
 
 @pytest.mark.timeout(300)
