@@ -6,6 +6,7 @@ is shown beside it. Sizes can be scaled down with `--scale` for a quick look.
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import os
 import shutil
@@ -21,6 +22,7 @@ from rich.table import Table
 from xxhash import xxh3_128_digest
 
 from bench.engine import cpu_seconds
+from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import Append, AppendEach, Command, CreateTopic, EachRecord
 from oncelog.core.outcome import Confirmed, Outcome, Refusal
@@ -146,50 +148,58 @@ async def part_ids(directory: Path, scale: float) -> Table:
 
 
 def resident_bytes() -> int:
+    """Of this process alone: the mirror, which fills as groups are written, is shared memory and not in it."""
     gc.collect()
-    return int(psutil.Process().memory_info().rss)
+    ctypes.CDLL(None).malloc_trim(0)  # what is free is nobody's
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) * KIB
+
+
+class Large:
+    """Appends of 1 MiB."""
+
+    def __init__(self) -> None:
+        self._batch = codec.encode_one(os.urandom(limits.MIB), 1)
+
+    def __getitem__(self, _number: int) -> Append:
+        return Append("t0", 0, self._batch, 1)
+
+
+class Producers:
+    """Five appends of each producer, one after the other."""
+
+    def __getitem__(self, number: int) -> Append:
+        claim = ProducerClaim(f"http:{number // 5}", 0, number % 5, number % 5, SequenceMode.REQUESTS, b"d" * 16)
+        return Append("t0", 0, codec.encode_one(b"x", 1), 1, b"d" * 16, claim)
 
 
 async def part_memory(directory: Path, scale: float) -> Table:
+    """Each kind in an engine of its own: what one leaves behind when the index has it would be taken off the next."""
     table = Table(title="memory per thing, while it is newer than the index or cached")
     for column in ("what", "count", "bytes each"):
         table.add_column(column, justify="right")
     count = int(200_000 * scale)
-    engine = open_bench(directory / "memory")
-    await create_streams(engine, 1)
-    await engine.execute(CommandMaker()[0])
-    before = resident_bytes()
-    await create_streams(engine, count, "idle")
-    after = resident_bytes()
-    table.add_row("stream, created and idle", f"{count:,}", f"{(after - before) / count:.0f}")
-
-    class Producers:
-        def __getitem__(self, number: int) -> Append:
-            claim = ProducerClaim(f"http:{number // 5}", 0, number % 5, number % 5, SequenceMode.REQUESTS, b"d" * 16)
-            return Append("t0", 0, codec.encode_one(b"x", 1), 1, b"d" * 16, claim)
-
-    before = resident_bytes()
-    await drive(engine, Producers(), count, 1)  # type: ignore[arg-type]
-    after = resident_bytes()
-    table.add_row("producer with five batches", f"{count // 5:,}", f"{(after - before) / (count // 5):.0f}")
-    before = resident_bytes()
-    await fill_ids(engine, 0, count)
-    after = resident_bytes()
-    table.add_row("message id newer than the index", f"{count:,}", f"{(after - before) / count:.0f}")
-    await engine.close()
+    for what, each in (("producer with five batches", 5), ("message id newer than the index", 1), ("idle stream", 1)):
+        engine = open_bench(directory / what)
+        await create_streams(engine, 1)
+        await engine.execute(CommandMaker()[0])
+        before = resident_bytes()
+        if what.startswith("producer"):
+            await drive(engine, Producers(), count, 1)  # type: ignore[arg-type]
+        elif what.startswith("message"):
+            await fill_ids(engine, 0, count)
+        else:
+            await create_streams(engine, count, "idle")
+        after = resident_bytes()
+        table.add_row(what, f"{count // each:,}", f"{(after - before) / (count // each):.0f}")
+        await engine.close()
     return table
 
 
 FILL = """
 import asyncio, os, sys, uvloop
 from pathlib import Path
-from bench.growth import CommandMaker, create_streams, drive, open_bench
-from oncelog.core import batch as codec
-from oncelog.core.command import Append
-
-class Large:
-    def __init__(self): self.batch = codec.encode_one(os.urandom(1 << 20), 1)
-    def __getitem__(self, number): return Append("t0", 0, self.batch, 1)
+from bench.growth import CommandMaker, Large, create_streams, drive, open_bench
 
 async def main(directory, large, small):
     engine = open_bench(Path(directory))
