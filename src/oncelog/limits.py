@@ -32,6 +32,26 @@ GROUP_HOLD_US_MAX: Final = 500
 """How long a group may wait for those who were just answered, in microseconds: about two syncs of a quick disk. On a
 slow one they join while the group before is being written."""
 
+POLL_US_MAX: Final = 200
+"""How long the loop looks for the next request, in microseconds, instead of sleeping, after one that came so soon. To
+sleep and wake up takes 30 to 60, so what comes within a few times that costs no more processor time this way."""
+
+POLL_WRITE_US_MAX: Final = 1_000
+"""How long a write may take that the loop looks for. A disk that takes longer is waited for by a thread, asleep."""
+
+POLL_HANG_MS: Final = 5
+"""A write that takes so long all of a sudden is looked for no more than once in this time."""
+
+POLL_REST_MS_MIN: Final = 10
+"""For how long the loop looks for nothing after a write that took too long, or after another process had its processor
+for as long: on a machine that is busy, whoever does not sleep is let in last. Every disk is slow once in a while."""
+
+POLL_REST_MS_MAX: Final = 1_000
+"""The same where it is the rule: the rest becomes twice as long each time. One write a second may be a try."""
+
+POLL_WRITES_MIN: Final = 100
+"""Writes between two that are too slow, so that they count as exceptions."""
+
 RUN_VALUE_BYTES_MAX: Final = 16 * KIB
 """A larger value is a batch of its own: what is saved by sharing one is nothing beside copying it."""
 
@@ -87,6 +107,10 @@ READ_GAP_BYTES: Final = 4 * KIB
 
 READ_RUN_BYTES: Final = 4 * MIB
 """Batches read in one go: bounds the buffer when a reader asks for much."""
+
+KERNEL_WRITE_BYTES_MAX: Final = 256 * KIB
+"""Of a group that the kernel is left to write by itself. Of a larger one the disk takes most of the time anyway, and
+handing over many requests may wait for room in the device's queue."""
 
 PWRITEV_BUFFERS_MAX: Final = 1024
 """IOV_MAX of Linux: a longer list of buffers is refused by the kernel."""

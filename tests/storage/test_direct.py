@@ -104,8 +104,9 @@ def test_writes_are_on_the_device_when_they_return(tmp_path: Path) -> None:
 
 
 def direct_file(journal: Journal) -> PosixFile:
-    file = journal._direct
-    assert isinstance(file, PosixFile)
+    assert journal._direct is not None
+    file = journal._direct.file
+    assert file is not None
     return file
 
 
@@ -241,10 +242,10 @@ def test_segment_that_cannot_be_opened_for_direct_writes_is_synced(
     real = PosixDisk.open_direct
     synced: list[int] = []
 
-    def every_second(disk: PosixDisk, name: str) -> PosixFile:
+    def every_second(disk: PosixDisk, name: str, *, synced: bool = True) -> PosixFile:
         if int(name[-1]) % 2:
             raise OSError(errno.EMFILE, "Too many open files")
-        return real(disk, name)
+        return real(disk, name, synced=synced)
 
     fdatasync = PosixFile.fdatasync
     monkeypatch.setattr(PosixDisk, "open_direct", every_second)

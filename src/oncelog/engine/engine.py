@@ -27,6 +27,7 @@ from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.lookups import Lookups
+from oncelog.engine.poller import Poller
 from oncelog.engine.reader_thread import ReaderThread
 from oncelog.engine.reads import Reads
 from oncelog.engine.staged_ids import completed, newest_group, plans_of
@@ -103,6 +104,7 @@ class Engine:
         self.on_none_waiting: Callable[[], None] = lambda: None
         """Told when `overloaded` ends: whoever paused then reads on."""
         self._writer = GroupWriter(store.journal, loop.call_soon_threadsafe, self._written, self._fail)
+        self._poller = Poller(loop, store.journal, self._writer.seconds, self._written, self._guard, time.perf_counter)
         self._spares = SpareKeeper(
             store.journal, loop.call_soon_threadsafe, self._spare_ready, self._disk_full, self._fail
         )
@@ -195,6 +197,7 @@ class Engine:
             self._flush_scheduled = False
             if self._failed:
                 return
+            self._poller.came()
             self.commits.take_queued()
             if not self.commits.wants_write:
                 # A group is being written, and what was just decided goes with the next; or nothing came of it.
@@ -205,10 +208,12 @@ class Engine:
                 self._loop.call_soon(self._flush)  # sockets are read in between
                 return
             self._hold.left()
+            all_wait = self._hold.is_complete(self.commits.open_count)
             group = self.commits.next_group()
             if group is not None:
                 self._unproven = True
-                self._writer.write(group)
+                if not (all_wait and self._poller.write(group)):
+                    self._writer.write(group)
 
     def _written(self, group: Group) -> None:
         """A group is durable. The next one leaves before the answers do, so that the disk is never idle meanwhile."""
@@ -223,6 +228,7 @@ class Engine:
             if commits.wants_write and not self._flush_scheduled:
                 self._flush()
             commits.answer(group)
+            self._poller.answered()
             self.follow.changed(group.changes.streams)
             self.generations.group_durable()
             self._take_waiting()
@@ -331,6 +337,7 @@ class Engine:
                 self._prove()
                 await self._drained()
             await self._checkpointed()
+        self._poller.stop()
         self._writer.stop()
         self._spares.stop()
         self._building.stop()

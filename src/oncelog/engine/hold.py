@@ -24,9 +24,13 @@ class GroupHold:
         """A group was written: so many are answered by it, and so many wait in the open one."""
         self._expected = answered + waiting
 
+    def is_complete(self, count: int) -> bool:
+        """Whether everybody has joined the group who is likely to: there is nothing else to do than to write it."""
+        return count >= self._expected
+
     def waits(self, count: int, last_write_s: float) -> bool:
         """Whether a group that `count` have joined stays open for now. Ask again soon."""
-        if not count or count >= self._expected:
+        if not count or self.is_complete(count):
             return False
         now = self._clock()
         if not self._until:

@@ -1,4 +1,5 @@
-"""Threads that wait for the disk so that the loop does not: one writes groups, one keeps spare segments ready.
+"""Threads that wait for the disk so that the loop does not: one writes groups, one keeps spare segments ready. (Groups
+that everybody waits for are left to the kernel, without a thread: `poller.py`.)
 
 Neither does CPU work worth mentioning: the system calls release the interpreter. A failure is handed to the loop,
 which ends the process; the threads never retry.
@@ -20,7 +21,7 @@ Post = Callable[..., object]
 
 
 class WriteSeconds:
-    """How long writing and syncing took. Only the writer's thread adds to it."""
+    """How long writing and syncing took. Only who has written the last group adds to it."""
 
     __slots__ = ("count", "last", "total")
 
@@ -28,6 +29,11 @@ class WriteSeconds:
         self.count = 0
         self.last = 0.0
         self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self.last = seconds
+        self.total += seconds
 
 
 class GroupWriter:
@@ -57,9 +63,7 @@ class GroupWriter:
             while (group := self._groups.get()) is not None:
                 begun = time.perf_counter()
                 self._journal.write(group.open, group.buffers)
-                self.seconds.last = time.perf_counter() - begun
-                self.seconds.total += self.seconds.last
-                self.seconds.count += 1
+                self.seconds.add(time.perf_counter() - begun)
                 self._post(self._done, group)
 
 

@@ -111,6 +111,9 @@ class PosixFile:
     def fdatasync(self) -> None:
         os.fdatasync(self._descriptor)
 
+    def fileno(self) -> int:
+        return self._descriptor
+
     def __del__(self) -> None:
         os.close(self._descriptor)
 
@@ -176,11 +179,11 @@ class PosixDisk:
             return PosixFile(descriptor)
         return PosixFile(descriptor, direct=True)
 
-    def open_direct(self, name: str) -> PosixFile:
+    def open_direct(self, name: str, *, synced: bool = True) -> PosixFile:
         """An existing file that is written past the page cache, each write on the device when it returns: nothing is
-        left to sync. `OSError` if the file system has no such thing. A device that wants larger blocks than it is given
-        gets them through the page cache, synced all the same."""
-        flags = os.O_WRONLY | os.O_DIRECT | os.O_DSYNC | os.O_CLOEXEC
+        left to sync, unless it is not to be `synced`. `OSError` if the file system has no such thing. A device that
+        wants larger blocks than it is given gets them through the page cache, synced all the same."""
+        flags = os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC | (os.O_DSYNC if synced else 0)
         return PosixFile(os.open(name, flags, dir_fd=self._directory), direct=True)
 
     def rename(self, old: str, new: str) -> None:

@@ -7,9 +7,9 @@ Who may call what, since there are no locks:
 
 - the loop's thread: `begin`, `seal`, `durable`, `prove`. Addresses are given out here, so that group n+1 can be
   filled while group n is being written.
-- the writer's thread: `write`, one group at a time, in order, and group n+1 only after `write` of group n returned.
-  Recovery stands on this order. With a mirror (`go_direct`) the group is laid out there and written past the page
-  cache, else through it; readers look into the mirror first.
+- whoever writes: `write` on the writer's thread, or `start` and `is_written` on the loop's, one group at a time, in
+  order, and group n+1 only after group n was written. Recovery stands on this order. With a mirror (`go_direct`) the
+  group is laid out there and written past the page cache, else through it; readers look into the mirror first.
 - one helper thread: `prepare`, `trim_front`. It shares with the loop only the queue of spares and two integers.
 - any thread: `read`, `groups`, and the numbers.
 
@@ -21,13 +21,14 @@ since a later fdatasync that succeeds says nothing about the pages that the fail
 import errno
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from oncelog.errors import Corruption, DiskFault, DiskFull, JournalPoisoned, StorageError
 from oncelog.limits import FRAME_ALIGN_BYTES, GROUP_BYTES_MAX, READ_GAP_BYTES, READ_RUN_BYTES, SPARES_WANTED
-from oncelog.storage.disk import Buffer, Disk, File, PosixDisk, write_all
+from oncelog.storage.direct import DirectSegment
+from oncelog.storage.disk import Buffer, Disk, PosixDisk, write_all
 from oncelog.storage.frame import (
     COUNTER_SHIFT,
     FIRST_PREVIOUS_CRC,
@@ -117,11 +118,11 @@ class Journal:
         """Where recovery cut a torn group off; empty if there was none."""
         self.durable_group = 0
         """The last group known to be on disk. Everything up to it may be read and revealed."""
-        # Owned by the writer's thread.
-        self._open_direct: Callable[[str], File] | None = None
-        self._direct: File | None = None
-        """The segment in use, for writing past the page cache; None if groups are written through it."""
-        self._direct_segment = -1
+        # Owned by whoever writes the group.
+        self._direct: DirectSegment | None = None
+        """For writing past the page cache; None if groups are written through it."""
+        self._started: tuple[OpenGroup, int] | None = None
+        """What the kernel is writing, and the link to it for the next frame."""
         self._written_group = 0
         self._previous_crc = FIRST_PREVIOUS_CRC
 
@@ -240,7 +241,7 @@ class Journal:
         self.durable(open_group)
         return open_group.group
 
-    # --- the disk: the writer's thread -----------------------------------------------------------------------------
+    # --- the disk: whoever writes the group ------------------------------------------------------------------------
 
     def go_direct(self, disk: PosixDisk) -> None:
         """Write groups past the page cache from now on, where the file system lets us, and keep the newest in memory
@@ -250,10 +251,9 @@ class Journal:
         if not CAN_BE_SHARED:
             return
         with suppress(OSError):
-            self._direct = disk.open_direct(segment_name(self._segment))
-            self._files.mirror = Mirror.made(self._segment * self.segment_bytes + self._position)
-            self._direct_segment = self._segment
-            self._open_direct = disk.open_direct
+            mirror = Mirror.made(self._segment * self.segment_bytes + self._position)
+            self._direct = DirectSegment(disk, mirror, self._segment)
+            self._files.mirror = mirror
 
     @property
     def mirror(self) -> Mirror | None:
@@ -262,11 +262,31 @@ class Journal:
 
     def write(self, open_group: OpenGroup, buffers: Sequence[Buffer]) -> None:
         """Write and sync one sealed group. Blocking. When it returns, the group survives any crash."""
+        header, padding = self._framed(open_group, buffers)
+        durable = False
+        try:
+            if open_group.spare is not None:
+                # The name must be durable first: a synced frame in a file that a crash renames back is a lost group.
+                self._disk.rename(open_group.spare, segment_name(open_group.segment))
+                self._disk.sync_directory()
+            self._write_frame(open_group, [header, *buffers, padding])
+            durable = True
+        except OSError as error:
+            raise _write_fault(open_group, error) from error
+        finally:
+            # Whatever ended the call early, an interrupt included: what is on the disk is unknown now.
+            if not durable:
+                self._poison_by(open_group)
+        self._previous_crc = header_crc(header)
+        self._written_group = open_group.group
+
+    def _framed(self, open_group: OpenGroup, buffers: Sequence[Buffer]) -> tuple[bytes, bytes]:
+        """Header and padding of the group, which must be the next one."""
         self._refuse_if_poisoned()
+        assert self._started is None
         assert open_group.group > self._written_group
         assert sum(map(len, buffers)) == open_group.payload_bytes
-        name = segment_name(open_group.segment)
-        header, padding = pack_frame(
+        return pack_frame(
             self._files.identity_crc,
             open_group.incarnation,
             open_group.group,
@@ -274,34 +294,13 @@ class Journal:
             open_group.payload_bytes,
             buffers,
         )
-        durable = False
-        try:
-            if open_group.spare is not None:
-                # The name must be durable first: a synced frame in a file that a crash renames back is a lost group.
-                self._disk.rename(open_group.spare, name)
-                self._disk.sync_directory()
-            self._write_frame(open_group, [header, *buffers, padding])
-            durable = True
-        except OSError as error:
-            raise DiskFault(
-                f"cannot write group {open_group.group}: {error.strerror}",
-                file=name,
-                position=open_group.position,
-                hint="nothing after the last confirmed group was revealed; restart once the device is well",
-            ) from error
-        finally:
-            # Whatever ended the call early, an interrupt included: what is on the disk is unknown now.
-            if not durable:
-                self._poison = f"group {open_group.group} was not confirmed by the disk"
-        self._previous_crc = header_crc(header)
-        self._written_group = open_group.group
 
     def _write_frame(self, open_group: OpenGroup, frame: list[Buffer]) -> None:
         """Return when the frame is on the device."""
         mirror = self._files.mirror
         if mirror is not None:
             mirror.lay_out(open_group.address, frame)
-            direct = self._direct_file(open_group.segment)
+            direct = None if self._direct is None else self._direct.file_of(open_group.segment)
             if direct is not None:
                 size = frame_bytes(open_group.payload_bytes)
                 write_all(direct, mirror.pieces(open_group.address, size), open_group.position)
@@ -310,14 +309,42 @@ class Journal:
         write_all(file, [*frame, self._page_filler(open_group)], open_group.position)
         file.fdatasync()
 
-    def _direct_file(self, segment: int) -> File | None:
-        """None if it cannot be opened: every group of the segment then goes through the page cache, and is synced."""
-        if self._open_direct is not None and segment != self._direct_segment:
-            self._direct_segment = segment
-            self._direct = None
-            with suppress(OSError):
-                self._direct = self._open_direct(segment_name(segment))
-        return self._direct
+    def start(self, open_group: OpenGroup, buffers: Sequence[Buffer]) -> bool:
+        """Have the kernel write and sync one sealed group, and return at once: `is_written` says when it survives any
+        crash. False if it cannot be left to the kernel, and has to be given to `write`."""
+        direct, mirror = self._direct, self._files.mirror
+        address, size = open_group.address, frame_bytes(open_group.payload_bytes)
+        if direct is None or mirror is None or not direct.takes(open_group.segment, address, size):
+            return False
+        header, padding = self._framed(open_group, buffers)
+        mirror.lay_out(address, (b"".join((header, *buffers, padding)),))  # small: one copy more costs less than pieces
+        self._started = (open_group, header_crc(header))
+        try:
+            direct.start(address, size, open_group.position)
+        except OSError as error:
+            self._poison_by(open_group)
+            raise _write_fault(open_group, error) from error
+        return True
+
+    def is_written(self) -> bool:
+        """Whether the group that was started is on the device."""
+        assert self._started is not None
+        assert self._direct is not None
+        self._refuse_if_poisoned()
+        open_group, crc = self._started
+        try:
+            if not self._direct.is_done():
+                return False
+        except OSError as error:
+            self._poison_by(open_group)
+            raise _write_fault(open_group, error) from error
+        self._started = None
+        self._previous_crc = crc
+        self._written_group = open_group.group
+        return True
+
+    def _poison_by(self, open_group: OpenGroup) -> None:
+        self._poison = f"group {open_group.group} was not confirmed by the disk"
 
     def _page_filler(self, open_group: OpenGroup) -> Buffer:
         """Zeros up to the end of the frame's last page. Spares are written past the page cache, and a page that is
@@ -448,7 +475,9 @@ class Journal:
     def close(self) -> None:
         """Confirm nothing more and close the files. The disk belongs to the caller. A clean stop proves first."""
         self._poison = "the journal is closed"
-        self._direct = self._open_direct = None
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
         self._files.forget()
 
     @property
@@ -563,6 +592,15 @@ def _prepare(disk: Disk, number: int, header: SegmentHeader) -> None:
         if name in disk.names():
             disk.remove(name)
         raise
+
+
+def _write_fault(open_group: OpenGroup, error: OSError) -> DiskFault:
+    return DiskFault(
+        f"cannot write group {open_group.group}: {error.strerror}",
+        file=segment_name(open_group.segment),
+        position=open_group.position,
+        hint="nothing after the last confirmed group was revealed; restart once the device is well",
+    )
 
 
 def _disk_error(error: OSError, what: str, file: str = "", position: int = -1) -> StorageError:

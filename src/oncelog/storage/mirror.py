@@ -19,6 +19,7 @@ Between the last group of a segment and the first of the next lie addresses that
 what was written a lap before. No frame is ever seen in it, since every frame names its own address.
 """
 
+import ctypes
 import mmap
 import os
 import platform
@@ -51,6 +52,7 @@ class Mirror:
         self._counters = memory[:_COUNTERS_BYTES].cast("Q")
         self._ring = memory[HEADER_BYTES:]
         self.size = len(self._ring)
+        self._memory = 0 if read_only else ctypes.addressof(ctypes.c_char.from_buffer(self._ring))
 
     @classmethod
     def made(cls, first: int, size: int = MIRROR_BYTES) -> "Mirror":
@@ -96,6 +98,14 @@ class Mirror:
         if at + length <= self.size:
             return [self._ring[at : at + length]]
         return [self._ring[at:], self._ring[: at + length - self.size]]
+
+    def is_whole(self, address: int, length: int) -> bool:
+        """Whether so much lies there in one piece."""
+        return address % self.size + length <= self.size
+
+    def memory_of(self, address: int) -> int:
+        """Where in this process's memory it lies. The kernel may read there for as long as this object lives."""
+        return self._memory + address % self.size
 
     def set_durable(self, address: int) -> None:
         """Everything below `address` that was laid out is on disk."""
