@@ -197,11 +197,11 @@ def test_a_long_line_of_known_ids_is_looked_up_once(monkeypatch: pytest.MonkeyPa
         return find_ids(hashes)
 
     monkeypatch.setattr(engine.index, "find_ids", counted)
-    lines = mock.Mock(wraps=engine.commits._lines)
-    monkeypatch.setattr(engine.commits, "_lines", lines)
+    turns = mock.Mock(wraps=engine.commits._take_named)
+    monkeypatch.setattr(engine.commits, "_take_named", turns)
     commands = [record(b"%d" % number, id_=b"%d" % number) for number in range(40)]
     found = taken(engine, [*commands, record(b"new", id_=b"new")])
-    assert lines.call_count == 1, "they are a turn, and not taken one by one"
+    assert turns.call_count == 1, "they are a turn, and not taken one by one"
     assert found == [(number, True) for number in range(40)] + [(40, False)]
     assert sum(asked) <= 41 + 2 * 40
 

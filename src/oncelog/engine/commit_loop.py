@@ -14,7 +14,7 @@ whatever the answer is (P12). No rule decides whether an answer "depends".
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from oncelog import limits
@@ -27,7 +27,7 @@ from oncelog.core.memory import only_prolongs
 from oncelog.core.message_id import id_hash
 from oncelog.core.outcome import NoRoom, NotFound, Outcome, Overloaded, TooLarge
 from oncelog.core.rows import Stream
-from oncelog.core.run import decide_run, hashes_of, open_stream, shares_ids
+from oncelog.core.run import decide_run, decide_single, hashes_of, open_stream, shares_ids
 from oncelog.core.state import State
 from oncelog.engine.damage import damaged
 from oncelog.engine.read_view import ReadView, ViewChanges, take_changes
@@ -74,18 +74,26 @@ class Group:
         self.changes: ViewChanges | None = None
 
 
+Queued = tuple[AppendValue, Reply]
+"""An append of one record that waits for the end of its turn."""
+
+
 class Line:
     """Appends of one record that came in one turn for one stream, in their order."""
 
     __slots__ = ("commands", "hashes", "replies")
 
-    def __init__(self, command: AppendValue, reply: Reply, hashes: list[bytes] | None) -> None:
+    def __init__(self, queued: Queued, hashes: list[bytes] | None) -> None:
+        command, reply = queued
         self.commands = [command]
         self.replies = [reply]
         self.hashes = hashes
         """Of their message ids (`core.run.hashes_of`); None if they are not looked up yet, since the stream was not
         loaded when the turn began."""
 
+
+Key = tuple[str, int]
+"""Topic and partition."""
 
 _NO_HASHES: Final[list[bytes]] = []
 """Of a turn without message ids."""
@@ -107,7 +115,7 @@ class CommitLoop:
         self._in_flight: Group | None = None
         self._waiting: deque[tuple[Command, Reply, int]] = deque()
         self._waiting_bytes = 0
-        self._queued: list[tuple[AppendValue, Reply]] = []
+        self._queued: list[Queued] = []
         """Appends of one record since the last turn, in their order; nothing was decided after the first of them."""
         self._queued_bytes = 0
         self._turn_bytes = 0
@@ -175,13 +183,15 @@ class CommitLoop:
         else:
             self._turn_bytes = turn_bytes
             self._turn_ns = self._clock()
-            try:
-                lines, known = self._lines(queued)
-            except StorageError:
-                # What the index has of some id cannot be read: taken alone, its own command is told, and no other.
-                lines, known = [Line(command, reply, None) for command, reply in queued], {}
-            for line in lines:
-                self._take_line(line, known)
+            by_stream, named = _by_stream(queued)
+            if named:
+                self._take_named(queued, by_stream)
+            else:
+                for line in by_stream.values():
+                    if isinstance(line, Line):
+                        self._take_line(line, {})
+                    else:
+                        self._take_single(*line)
             self._turn_bytes = 0
         self._told = None
         return told
@@ -193,31 +203,33 @@ class CommitLoop:
             return turn_bytes <= group.room and not group.reserved
         return self._journal.has_room(turn_bytes + GROUP_HEADER.size)
 
-    def _lines(self, queued: list[tuple[AppendValue, Reply]]) -> tuple[Iterable[Line], dict[bytes, bytes]]:
-        """The appends of a turn by their streams, and what the index knows of their ids: it is asked once for all."""
-        by_stream: dict[tuple[str, int], Line] = {}
-        named = False
-        for command, reply in queued:
-            if command.message_id:
-                named = True
-            key = (command.topic, command.partition)
-            line = by_stream.get(key)
-            if line is None:
-                by_stream[key] = Line(command, reply, _NO_HASHES)
-            else:
-                line.commands.append(command)
-                line.replies.append(reply)
-        lines: Iterable[Line] = by_stream.values()
-        if not named:
-            return lines, {}
-        if len(by_stream) > 1 and shares_ids(self.state, (line.commands[0] for line in lines)):
-            lines = [Line(command, reply, None) for command, reply in queued]
-        hashes: list[bytes] = []
+    def _take_named(self, queued: list[Queued], by_stream: dict[Key, Queued | Line]) -> None:
+        """A turn in which somebody has a message id: what the index knows of them is asked once for all."""
+        lines = [line if isinstance(line, Line) else Line(line, _NO_HASHES) for line in by_stream.values()]
+        known: dict[bytes, bytes] = {}
+        try:
+            if len(lines) > 1 and shares_ids(self.state, (line.commands[0] for line in lines)):
+                lines = [Line(one, None) for one in queued]
+            hashes: list[bytes] = []
+            for line in lines:
+                stream = open_stream(self.state, line.commands[0])
+                line.hashes = None if stream is None else hashes_of(stream, line.commands)
+                hashes += line.hashes or ()
+            known = self._found(hashes)
+        except StorageError:
+            # What the index has of some id cannot be read: taken alone, its own command is told, and no other.
+            lines = [Line(one, None) for one in queued]
         for line in lines:
-            stream = open_stream(self.state, line.commands[0])
-            line.hashes = None if stream is None else hashes_of(stream, line.commands)
-            hashes += line.hashes or ()
-        return lines, self._found(hashes)
+            self._take_line(line, known)
+
+    def _take_single(self, command: AppendValue, reply: Reply) -> None:
+        """An append without an id, the only one of its turn to its stream: what most turns of many streams are."""
+        decided = None if self._waiting else decide_single(self.state, command, self._turn_ns)
+        if decided is not None:
+            entry, answer = decided
+            self._append_in_turn(entry).append((reply, answer))
+        elif self._waiting or not self._take(command, reply):
+            self._wait(command, reply)
 
     def _take_line(self, line: Line, known: dict[bytes, bytes]) -> None:
         """Appends to one stream, in their order: run by run, and alone what ends a run."""
@@ -261,17 +273,17 @@ class CommitLoop:
         entry, answers = decide_run(self.state, stream, commands, hashes, self._turn_ns)
         if entry is None:
             return 0
+        self._append_in_turn(entry).extend(zip(replies, answers, strict=False))
+        return len(answers)
+
+    def _append_in_turn(self, entry: Appended) -> list[tuple[Reply, Outcome]]:
+        """Append what was decided for a turn; returns the answers of the group that it is in."""
         buffers = encode_flat(entry)
         size = entry.batch_at + len(entry.batch)
-        group = self._group_for(size, urgent=False)
+        group = self._open or self._group_for(size, urgent=False)
         assert group is not None, "there is room for all of a turn, or it is taken one by one"
         self._append(group, entry, buffers, size)
-        count = len(answers)
-        if count == 1:
-            group.answers.append((replies[0], answers[0]))
-        else:
-            group.answers += zip(replies, answers, strict=False)
-        return count
+        return group.answers
 
     def _take(self, command: Command, reply: Reply) -> bool:
         """Decide and append one command; False if it has to wait for the next group."""
@@ -485,6 +497,26 @@ class CommitLoop:
                 return
             waiting.popleft()
             self._waiting_bytes -= size
+
+
+def _by_stream(queued: list[Queued]) -> tuple[dict[Key, Queued | Line], bool]:
+    """The appends of a turn by their streams, a line where there are several; and whether one has a message id."""
+    by_stream: dict[Key, Queued | Line] = {}
+    named = False
+    for one in queued:
+        command, reply = one
+        if command.message_id:
+            named = True
+        key = (command.topic, command.partition)
+        line = by_stream.get(key)
+        if line is None:
+            by_stream[key] = one
+            continue
+        if not isinstance(line, Line):
+            line = by_stream[key] = Line(line, _NO_HASHES)
+        line.commands.append(command)
+        line.replies.append(reply)
+    return by_stream, named
 
 
 def _joined(head: bytes, buffers: list[bytes]) -> list[bytes]:

@@ -29,7 +29,7 @@ from oncelog.core.outcome import Confirmed, Outcome, TopicDone
 from oncelog.core.producer import ProducerClaim, SequenceMode
 from oncelog.core.row_codec import decode_key, decode_row, encode_key, encode_row
 from oncelog.core.rows import Table, TableKey, TopicConfig
-from oncelog.core.run import decide_run, hashes_of, open_stream
+from oncelog.core.run import decide_run, decide_single, hashes_of, open_stream
 from oncelog.core.state import State
 from oncelog.core.touches import is_loaded
 from oncelog.storage.entry_codec import GROUP_HEADER, decode_group, encode_entry
@@ -176,13 +176,20 @@ class CoreHarness:
         for command in reversed(commands):
             self._load(command)
         stream = open_stream(state, commands[0])
+        single = decide_single(state, commands[0], self.now_ns)
         if stream is None:
+            assert single is None
             return None, []
         hashes = hashes_of(stream, commands)
         state.ids_loaded.update((hash_, self.rows.ids[hash_]) for hash_ in hashes if hash_ in self.rows.ids)
         before, asked = snapshot(state), pickle.dumps(commands)
         decided = decide_run(state, stream, commands, hashes, self.now_ns)
         assert decide_run(state, stream, commands, hashes, self.now_ns) == decided, "deciding twice gives two answers"
+        alone, alone_answers = decide_run(state, stream, commands[:1], hashes[:1], self.now_ns)
+        if alone is None or commands[0].message_id:
+            assert single is None
+        else:
+            assert single == (alone, alone_answers[0]), "the short way leads elsewhere"
         assert snapshot(state) == before, "decide changed the state"
         assert pickle.dumps(commands) == asked, "decide changed a command"
         entry, answers = decided

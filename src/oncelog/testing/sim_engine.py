@@ -147,6 +147,12 @@ class ObservedLoop(CommitLoop):
             reply.needs_entry = self.state.entry_number
         return taken
 
+    def _take_single(self, command: AppendValue, reply: Reply) -> None:
+        before = self.state.entry_number
+        super()._take_single(command, reply)
+        if self.state.entry_number > before and isinstance(reply, Pending):
+            reply.needs_entry = self.state.entry_number
+
     def _append(self, group: Group, entry: Entry, buffers: list[bytes], size: int) -> None:
         super()._append(group, entry, buffers, size)
         if self.on_entry is not None:
