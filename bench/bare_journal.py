@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from oncelog.core.command import AppendValue
 from oncelog.core.outcome import Confirmed
-from oncelog.engine.commit_loop import Reply
+from oncelog.engine.group import Reply
 from oncelog.storage.disk import PosixDisk
 from oncelog.storage.segment import SegmentHeader, prepare_file
 

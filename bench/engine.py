@@ -27,8 +27,8 @@ from bench.bare_journal import BareJournal
 from oncelog.core.command import AppendValue, CreateTopic
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.core.producer import ProducerClaim, SequenceMode
-from oncelog.engine.commit_loop import Reply
 from oncelog.engine.engine import Engine
+from oncelog.engine.group import Reply
 from oncelog.engine.open import open_engine
 from oncelog.storage.disk import PosixDisk
 from oncelog.storage.segment import SegmentHeader, prepare_file

@@ -19,8 +19,9 @@ from oncelog.core.outcome import Outcome
 from oncelog.core.rows import Stream
 from oncelog.core.state import State
 from oncelog.engine import read_view
-from oncelog.engine.commit_loop import CommitLoop, Group, Reply
+from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.generations import Generations
+from oncelog.engine.group import Group, Reply
 from oncelog.engine.read_view import StreamView, view_of
 from oncelog.errors import OncelogError
 from oncelog.storage import entry_codec, frame, journal, recovery, replay, segment

@@ -15,7 +15,6 @@ whatever the answer is (P12). No rule decides whether an answer "depends".
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 from oncelog import limits
 from oncelog.core import needs
@@ -30,73 +29,15 @@ from oncelog.core.rows import Stream
 from oncelog.core.run import decide_run, decide_single, hashes_of, open_stream, shares_ids
 from oncelog.core.state import State
 from oncelog.engine.damage import damaged
-from oncelog.engine.read_view import ReadView, ViewChanges, take_changes
+from oncelog.engine.group import Group, Reply, joined
+from oncelog.engine.read_view import ReadView, take_changes
+from oncelog.engine.turn import NO_HASHES, Key, Line, Queued, by_stream_of
 from oncelog.engine.weight import size_of
 from oncelog.errors import StorageError
 from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry, encode_flat
 from oncelog.storage.index.interface import Index
 from oncelog.storage.index.places import Places
-from oncelog.storage.journal import Journal, OpenGroup
-
-Reply = Callable[[Outcome], None]
-
-JOIN_BYTES_MAX: Final = 16 * limits.KIB
-"""Batches up to this size are copied into one buffer per group; larger ones are written from where they are."""
-
-
-class Group:
-    """What one fdatasync will cover, and who waits for it."""
-
-    __slots__ = (
-        "answers",
-        "buffers",
-        "changes",
-        "entry_count",
-        "last_entry",
-        "number",
-        "open",
-        "payload_bytes",
-        "reserved",
-        "room",
-    )
-
-    def __init__(self, open_group: OpenGroup) -> None:
-        self.open = open_group
-        self.number = open_group.group
-        self.reserved = open_group.reserved
-        self.room = open_group.room - GROUP_HEADER.size
-        """Bytes that may still join."""
-        self.buffers: list[bytes] = []
-        self.payload_bytes = GROUP_HEADER.size
-        self.entry_count = 0
-        self.last_entry = 0
-        self.answers: list[tuple[Reply, Outcome]] = []
-        self.changes: ViewChanges | None = None
-
-
-Queued = tuple[AppendValue, Reply]
-"""An append of one record that waits for the end of its turn."""
-
-
-class Line:
-    """Appends of one record that came in one turn for one stream, in their order."""
-
-    __slots__ = ("commands", "hashes", "replies")
-
-    def __init__(self, queued: Queued, hashes: list[bytes] | None) -> None:
-        command, reply = queued
-        self.commands = [command]
-        self.replies = [reply]
-        self.hashes = hashes
-        """Of their message ids (`core.run.hashes_of`); None if they are not looked up yet, since the stream was not
-        loaded when the turn began."""
-
-
-Key = tuple[str, int]
-"""Topic and partition."""
-
-_NO_HASHES: Final[list[bytes]] = []
-"""Of a turn without message ids."""
+from oncelog.storage.journal import Journal
 
 
 class CommitLoop:
@@ -183,7 +124,7 @@ class CommitLoop:
         else:
             self._turn_bytes = turn_bytes
             self._turn_ns = self._clock()
-            by_stream, named = _by_stream(queued)
+            by_stream, named = by_stream_of(queued)
             if named:
                 self._take_named(queued, by_stream)
             else:
@@ -205,7 +146,7 @@ class CommitLoop:
 
     def _take_named(self, queued: list[Queued], by_stream: dict[Key, Queued | Line]) -> None:
         """A turn in which somebody has a message id: what the index knows of them is asked once for all."""
-        lines = [line if isinstance(line, Line) else Line(line, _NO_HASHES) for line in by_stream.values()]
+        lines = [line if isinstance(line, Line) else Line(line, NO_HASHES) for line in by_stream.values()]
         known: dict[bytes, bytes] = {}
         try:
             if len(lines) > 1 and shares_ids(self.state, (line.commands[0] for line in lines)):
@@ -448,7 +389,7 @@ class CommitLoop:
             return None
         last_entry = self.state.entry_number
         head = GROUP_HEADER.pack(last_entry - group.entry_count + 1, group.entry_count)
-        group.buffers = _joined(head, group.buffers)
+        group.buffers = joined(head, group.buffers)
         group.last_entry = last_entry
         group.changes = take_changes(self.state)
         self._journal.seal(group.open, group.payload_bytes)
@@ -497,39 +438,3 @@ class CommitLoop:
                 return
             waiting.popleft()
             self._waiting_bytes -= size
-
-
-def _by_stream(queued: list[Queued]) -> tuple[dict[Key, Queued | Line], bool]:
-    """The appends of a turn by their streams, a line where there are several; and whether one has a message id."""
-    by_stream: dict[Key, Queued | Line] = {}
-    named = False
-    for one in queued:
-        command, reply = one
-        if command.message_id:
-            named = True
-        key = (command.topic, command.partition)
-        line = by_stream.get(key)
-        if line is None:
-            by_stream[key] = one
-            continue
-        if not isinstance(line, Line):
-            line = by_stream[key] = Line(line, _NO_HASHES)
-        line.commands.append(command)
-        line.replies.append(reply)
-    return by_stream, named
-
-
-def _joined(head: bytes, buffers: list[bytes]) -> list[bytes]:
-    """Neighbouring small buffers as one: the kernel takes 1,024 pieces at most, and each costs."""
-    out: list[bytes] = []
-    run: list[bytes] = [head]
-    for buffer in buffers:
-        if len(buffer) <= JOIN_BYTES_MAX:
-            run.append(buffer)
-        else:
-            out.append(b"".join(run))
-            out.append(buffer)
-            run = []
-    if run:
-        out.append(b"".join(run))
-    return out

@@ -19,10 +19,11 @@ from oncelog.core.command import Command, Publish
 from oncelog.core.names import command_refused
 from oncelog.core.outcome import Outcome, Refusal, Stopping
 from oncelog.engine.clock import SteadyClock
-from oncelog.engine.commit_loop import CommitLoop, Group, Reply
+from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.damage import damaged
 from oncelog.engine.follow import Follow
 from oncelog.engine.generations import Generations
+from oncelog.engine.group import Group, Reply
 from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from oncelog import limits
-from oncelog.engine.commit_loop import Group
+from oncelog.engine.group import Group
 from oncelog.engine.guard import Guard
 from oncelog.engine.writer import WriteSeconds
 from oncelog.storage.journal import Journal

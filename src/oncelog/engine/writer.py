@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from oncelog.engine.commit_loop import Group
+from oncelog.engine.group import Group
 from oncelog.engine.guard import Fatal, Guard
 from oncelog.errors import DiskFull, StorageError
 from oncelog.storage.journal import Journal

@@ -21,10 +21,11 @@ from oncelog.core.command import AppendValue, Command
 from oncelog.core.entry import Entry
 from oncelog.core.outcome import Outcome, Refusal
 from oncelog.core.rows import Stream
-from oncelog.engine.commit_loop import CommitLoop, Group, Reply
+from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.cut import take_cut
 from oncelog.engine.follow import Follow
 from oncelog.engine.generations import Generations
+from oncelog.engine.group import Group, Reply
 from oncelog.engine.index_building import catch_up
 from oncelog.engine.read_view import StreamView
 from oncelog.engine.reader import Reader
