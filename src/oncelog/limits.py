@@ -28,9 +28,12 @@ BATCH_BYTES_MAX: Final = ENTRY_BYTES_MAX - 8 * KIB
 GROUP_BYTES_MAX: Final = 8 * MIB
 """What one fdatasync covers. Above 4 MiB a larger group no longer gains throughput, it only adds latency."""
 
-GROUP_HOLD_US_MAX: Final = 500
-"""How long a group may wait for those who were just answered, in microseconds: about two syncs of a quick disk. On a
-slow one they join while the group before is being written."""
+GROUP_HOLD_EACH_US_MAX: Final = 500
+"""How long a group may wait for the next of those who were just answered, in microseconds: about two syncs of a quick
+disk. On a slow one they join while the group before is being written."""
+
+GROUP_HOLD_US_MAX: Final = 1_500
+"""The same for all of them: what the loop takes for some 64 requests, which it reads meanwhile."""
 
 POLL_US_MAX: Final = 200
 """How long the loop looks for the next request, in microseconds, instead of sleeping, after one that came so soon. To

@@ -4,7 +4,8 @@ from oncelog import limits
 from oncelog.engine.hold import GroupHold
 
 SLOW_S = 1.0
-MAX_S = limits.GROUP_HOLD_US_MAX / 1_000_000
+MAX_S = limits.GROUP_HOLD_EACH_US_MAX / 1_000_000
+ALL_MAX_S = limits.GROUP_HOLD_US_MAX / 1_000_000
 
 
 class Clock:
@@ -31,16 +32,33 @@ def test_group_waits_until_all_have_joined_who_were_answered_or_waited() -> None
     assert [hold.waits(count, SLOW_S) for count in (2, 3, 4, 5, 6)] == [True, True, True, False, False]
 
 
-def test_group_waits_no_longer_than_the_last_write_took() -> None:
+def test_group_waits_for_the_next_no_longer_than_the_last_write_took() -> None:
     clock = Clock()
     hold = GroupHold(clock)
     hold.answered(9, 0)
     assert hold.waits(1, MAX_S / 2)
     clock.now += MAX_S / 2
-    assert not hold.waits(2, MAX_S / 2)
+    assert not hold.waits(1, MAX_S / 2)
 
 
-def test_group_waits_no_longer_than_the_bound_and_the_next_one_anew() -> None:
+def test_group_waits_on_while_they_keep_coming_and_no_longer_than_the_bound_for_all() -> None:
+    clock = Clock()
+    hold = GroupHold(clock)
+    hold.answered(1000, 0)
+    start, count = clock.now, 1
+    while hold.waits(count, SLOW_S):
+        assert clock.now - start < ALL_MAX_S
+        clock.now += MAX_S * 0.9
+        count += 1
+    assert clock.now - start >= ALL_MAX_S
+    hold.left()
+    hold.answered(1000, 0)
+    assert hold.waits(1, SLOW_S), "the next one anew"
+    clock.now += MAX_S
+    assert not hold.waits(1, SLOW_S), "nobody came"
+
+
+def test_group_waits_for_the_next_no_longer_than_the_bound_and_the_next_group_anew() -> None:
     clock = Clock()
     hold = GroupHold(clock)
     for _ in range(2):
@@ -49,7 +67,7 @@ def test_group_waits_no_longer_than_the_bound_and_the_next_one_anew() -> None:
         clock.now += MAX_S * 0.99
         assert hold.waits(1, SLOW_S)
         clock.now += MAX_S * 0.02
-        assert not hold.waits(8, SLOW_S)
+        assert not hold.waits(1, SLOW_S)
         hold.left()
 
 
