@@ -5,6 +5,7 @@ import fcntl
 import os
 import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,13 @@ from oncelog.errors import DiskFault, JournalPoisoned
 from oncelog.limits import SEGMENT_BYTES_MIN
 from oncelog.storage.disk import Buffer, PosixDisk, PosixFile
 from oncelog.storage.frame import frame_bytes
-from oncelog.storage.journal import Journal, JournalReader
+from oncelog.storage.journal import Journal, JournalReader, OpenGroup
+from oncelog.storage.kernel_writes import KernelWrites
 from oncelog.storage.mirror import CAN_BE_SHARED, Mirror
 from oncelog.storage.segment import segment_name
+from tests.storage.test_kernel_writes import IO_SUBMIT, Kernel, contexts, kernel, needs_kernel_writes
+
+__all__ = ["kernel", "needs_kernel_writes"]  # fixtures
 
 pytestmark = pytest.mark.skipif(not CAN_BE_SHARED, reason="journals of this machine write through the page cache")
 
@@ -50,6 +55,33 @@ def fill(journal: Journal, count: int, seed: int = 1) -> dict[int, bytes]:
         written[group] = payload
         journal.prepare()
     return written
+
+
+def sealed(journal: Journal, payload: bytes) -> OpenGroup:
+    journal.prepare()
+    group = journal.begin(len(payload))
+    assert group is not None
+    journal.seal(group, len(payload))
+    return group
+
+
+def write_out(journal: Journal, group: OpenGroup, payload: bytes) -> bool:
+    """As the loop does: returns whether the kernel took it."""
+    buffers = [payload[:100], payload[100:]]
+    is_taken = journal.start(group, buffers)
+    if not is_taken:
+        journal.write(group, buffers)
+    while is_taken and not journal.is_written():
+        os.sched_yield()
+    journal.durable(group)
+    return is_taken
+
+
+def put(journal: Journal, *payloads: bytes) -> tuple[dict[int, bytes], set[int]]:
+    """Groups as the loop writes them; and the segments of those that the kernel took."""
+    groups = [(sealed(journal, payload), payload) for payload in payloads]
+    taken = {group.segment for group, payload in groups if write_out(journal, group, payload)}
+    return {group.group: payload for group, payload in groups}, taken
 
 
 def found(journal: Journal, written: dict[int, bytes]) -> dict[int, bytes]:
@@ -147,9 +179,7 @@ def test_reader_of_another_process_needs_no_disk_for_what_the_mirror_holds(tmp_p
 def test_group_that_is_not_durable_yet_is_not_in_the_mirror(tmp_path: Path) -> None:
     """P12: written, and nobody has said so."""
     journal = direct_journal(disk := PosixDisk(tmp_path))
-    group = journal.begin(5)
-    assert group is not None
-    journal.seal(group, 5)
+    group = sealed(journal, b"early")
     journal.write(group, [b"early"])
     assert journal.mirror is not None
     assert journal.mirror.read(group.address, 512) is None
@@ -230,6 +260,7 @@ def test_file_system_without_direct_writes_is_written_as_ever(tmp_path: Path, mo
     monkeypatch.setattr(PosixDisk, "open_direct", refused)
     journal = direct_journal(disk := PosixDisk(tmp_path))
     assert journal.mirror is None
+    assert not put(journal, b"small")[1], "the kernel needs the mirror too"
     written = fill(journal, 20)
     assert all(map(journal.is_in_memory, written)), "they may be in the page cache"
     assert_whole(tmp_path, journal, written)
@@ -243,7 +274,7 @@ def test_segment_that_cannot_be_opened_for_direct_writes_is_synced(
     synced: list[int] = []
 
     def every_second(disk: PosixDisk, name: str, *, synced: bool = True) -> PosixFile:
-        if int(name[-1]) % 2:
+        if int(name[-1]) % 2 or (name == segment_name(2) and not synced):
             raise OSError(errno.EMFILE, "Too many open files")
         return real(disk, name, synced=synced)
 
@@ -256,8 +287,11 @@ def test_segment_that_cannot_be_opened_for_direct_writes_is_synced(
         fdatasync(file)
 
     monkeypatch.setattr(PosixFile, "fdatasync", noted)
-    written = fill(journal, 60)
+    written = fill(journal, 20)
+    more, taken = put(journal, *(b"%d" % number * 400 for number in range(70)))
     assert {1, 3} <= set(synced)
+    assert not {1, 2, 3} & taken
+    written |= more
     assert_whole(tmp_path, journal, written)
     restarted(tmp_path, disk, journal, written)
 
@@ -274,4 +308,94 @@ def test_without_memory_for_the_mirror_groups_go_through_the_page_cache(
     assert journal.mirror is None
     written = fill(journal, 20)
     assert_whole(tmp_path, journal, written)
+    restarted(tmp_path, disk, journal, written)
+
+
+# --- groups that are left to the kernel ------------------------------------------------------------------------------
+
+
+def test_groups_are_the_same_whoever_writes_them(
+    tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all sizes, over many segments and laps. The kernel takes what is small, whole, and in the segment in use."""
+    monkeypatch.setattr("oncelog.storage.direct.KERNEL_WRITE_BYTES_MAX", 4096)
+    journal = direct_journal(disk := PosixDisk(tmp_path))
+    chance = random.Random(1)
+    written: dict[int, bytes] = {}
+    seen: set[tuple[bool, bool, bool]] = set()
+    for _ in range(150):
+        written |= fill(journal, chance.choice([0, 0, 1]), seed=len(written))
+        payload = chance.randbytes(chance.choice([0, 1, 480, 481, 3000, 4096 - 32, 4096 - 31, 9000]))
+        segments, size = journal.stats.segments, frame_bytes(len(payload))
+        new, taken = put(journal, payload)
+        written |= new
+        is_split = journal.durable_group * 512 % RING + size > RING
+        why_not = (journal.stats.segments > segments, size > 4096, is_split)
+        assert bool(taken) == (not any(why_not))
+        seen.add(why_not)
+    assert {(False, False, False), (True, False, False), (False, True, False), (False, False, True)} <= seen
+    assert_whole(tmp_path, journal, written)
+    restarted(tmp_path, disk, journal, written)
+
+
+def test_group_that_the_kernel_writes_is_not_in_the_mirror_before_it_is_durable(tmp_path: Path, kernel: Kernel) -> None:
+    """P12: not while it is written, and not when it is but nobody has said so."""
+    journal = direct_journal(PosixDisk(tmp_path))
+    assert journal.mirror is not None
+    group = sealed(journal, b"early")
+    is_written = not journal.start(group, [b"early"])
+    while not is_written:
+        assert journal.mirror.read(group.address, 512) is None
+        is_written = journal.is_written()
+    assert journal.mirror.read(group.address, 512) is None
+    journal.durable(group)
+    assert journal.mirror.read(group.address + 32, 5) == b"early"
+
+
+@pytest.mark.parametrize("step", ["hand over", "write", "sync"])
+def test_failure_in_the_kernel_poisons_the_journal_for_ever(tmp_path: Path, kernel: Kernel, step: str) -> None:
+    journal = direct_journal(disk := PosixDisk(tmp_path))
+    written, _ = put(journal, b"a", b"b" * 3000)
+    last = journal.durable_group
+    lost = sealed(journal, b"lost")
+    kernel.results = {step: -errno.EIO}
+    kernel.refused = {IO_SUBMIT: errno.EIO} if step == "hand over" else {}
+    with pytest.raises(DiskFault, match=os.strerror(errno.EIO)):
+        write_out(journal, lost, b"lost")
+    kernel.results, kernel.refused = {}, {}
+    for never in (journal.is_written, partial(journal.durable, lost), partial(journal.append, [b"never"])):
+        with pytest.raises(JournalPoisoned):
+            never()
+    assert journal.durable_group == last
+    assert found(journal, written) == written, "what was confirmed can still be read"
+    restarted(tmp_path, disk, journal, written)
+
+
+def test_group_that_the_device_does_not_take_from_the_kernel_is_written_all_the_same(
+    tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that wants larger blocks. The kernel is asked again in the next segment, and no sooner."""
+    journal = direct_journal(disk := PosixDisk(tmp_path))
+    start = KernelWrites.start
+    with monkeypatch.context() as patched:
+        patched.setattr(KernelWrites, "start", lambda *to: start(*to[:4], to[4] + 1))  # type: ignore[call-arg]
+        refuse_pwritev(patched, code=errno.EINVAL, times=1)
+        written, asked = put(journal, b"first")
+    assert asked
+    more, taken = put(journal, *(b"%d" % number * 100 for number in range(50)))
+    assert taken == {1}
+    assert_whole(tmp_path, journal, written | more)
+    restarted(tmp_path, disk, journal, written | more)
+
+
+def test_close_with_a_group_under_way_is_clean(tmp_path: Path, kernel: Kernel) -> None:
+    before = contexts()
+    journal = direct_journal(disk := PosixDisk(tmp_path))
+    written, _ = put(journal, b"confirmed")
+    under_way = sealed(journal, b"under way")
+    assert journal.start(under_way, [b"under way"])
+    journal.close()
+    assert contexts() == before
+    with pytest.raises(JournalPoisoned):
+        journal.durable(under_way)
     restarted(tmp_path, disk, journal, written)
