@@ -115,7 +115,8 @@ class KernelWrites:
             return False
         found = _call(_IO_GETEVENTS, self._context, _NONE_AT_LEAST, _ONE, self._event_list, None)
         if found != 1:
-            _check(found, "io_getevents")
+            if found and ctypes.get_errno() != errno.EINTR:  # a signal breaks off a look that finds nothing
+                _check(found, "io_getevents")
             return False
         result = self._event.result
         if result == -errno.EINVAL and not self._is_syncing:
