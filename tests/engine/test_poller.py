@@ -29,7 +29,6 @@ NOBODYS_S = 60.0
 """Much longer than anything here lasts."""
 
 Callback = Callable[[], object]
-Yields = Callable[[float], None]
 
 
 class Loop:
@@ -73,17 +72,21 @@ class Disk:
         self.is_ready = True
         self.error: Exception | None = None
         self.looks = 0
+        self.is_alone = False
+        """The processor was not offered to others since the last look."""
 
     def start(self, group: OpenGroup, buffers: Sequence[Buffer]) -> bool:
         assert self.writing is None
         assert list(buffers) == [b"%d" % group.group]
         if self.takes:
-            self.writing = group
+            self.writing, self.is_alone = group, False
         return self.takes
 
     def is_written(self) -> bool:
         assert self.writing is not None, "nobody asks twice"
+        assert not self.is_alone, "the kernel's own work may be waiting for it"
         self.looks += 1
+        self.is_alone = True
         if self.error is not None:
             raise self.error
         if self.is_ready:
@@ -103,6 +106,7 @@ class Bench:
         self.done: list[int] = []
         self.on_done: Callback = lambda: None
         self.failures: list[BaseException] = []
+        self.others_take_s = 0.0
         self.poller = Poller(
             cast(asyncio.AbstractEventLoop, self.loop),
             cast(Journal, self.disk),
@@ -117,6 +121,10 @@ class Bench:
         assert group.open is self.disk.written[-1], "the disk said so"
         self.done.append(group.number)
         self.on_done()
+
+    def offer_processor(self) -> None:
+        self.disk.is_alone = False
+        self.clock.now += self.others_take_s
 
     def hand_over(self) -> bool:
         """The next group to be written."""
@@ -153,21 +161,10 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
-
-
-@pytest.fixture
-def yields_take(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Yields:
-    """How long others keep the processor that they are offered."""
-
-    def set_to(seconds: float) -> None:
-        def sched_yield() -> None:
-            bench.clock.now += seconds
-
-        monkeypatch.setattr(os, "sched_yield", sched_yield)
-
-    return set_to
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    bench = Bench()
+    monkeypatch.setattr(os, "sched_yield", bench.offer_processor)
+    return bench
 
 
 # --- writes ----------------------------------------------------------------------------------------------------------
@@ -309,22 +306,24 @@ def test_failure_of_the_disk_reaches_the_guard_and_ends_the_looks(bench: Bench) 
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def test_next_request_is_looked_for_only_if_the_last_one_came_soon(bench: Bench, yields_take: Yields) -> None:
-    yields_take(10 * US)
+def test_next_request_is_looked_for_only_if_the_last_one_came_soon(bench: Bench) -> None:
+    bench.others_take_s = 10 * US
     bench.poller.came()
     bench.poller.answered()
     assert bench.loop.is_asleep, "nobody knows yet how soon they come"
     for after_s, is_near in [(0.9, True), (1.1, False), (0.5, True), (NOBODYS_S, False), (0.9, True)]:
         bench.request(REQUEST_S * after_s)
+        bench.clock.now += NOBODYS_S
+        bench.poller.came()  # only the first one after an answer tells
         bench.settle()
         bench.poller.answered()
         assert bool(bench.loop.soon) == is_near
         bench.settle()
 
 
-def test_look_for_a_request_has_an_end(bench: Bench, yields_take: Yields) -> None:
+def test_look_for_a_request_has_an_end(bench: Bench) -> None:
     """An idle engine costs nothing."""
-    yields_take(REQUEST_S / 20)
+    bench.others_take_s = REQUEST_S / 20
     bench.request(QUICK_S)
     bench.poller.answered()
     begun = bench.clock.now
@@ -336,8 +335,8 @@ def test_look_for_a_request_has_an_end(bench: Bench, yields_take: Yields) -> Non
     assert bench.loop.is_asleep
 
 
-def test_look_for_a_request_ends_when_one_comes(bench: Bench, yields_take: Yields) -> None:
-    yields_take(US)
+def test_look_for_a_request_ends_when_one_comes(bench: Bench) -> None:
+    bench.others_take_s = US
     bench.request(QUICK_S)
     bench.poller.answered()
     bench.loop.turn()
@@ -349,23 +348,23 @@ def test_look_for_a_request_ends_when_one_comes(bench: Bench, yields_take: Yield
     assert bench.done == [1]
 
 
-def test_one_look_serves_the_write_and_the_request_after_it(bench: Bench, yields_take: Yields) -> None:
-    yields_take(10 * US)
+def test_one_look_serves_the_write_and_the_request_after_it(bench: Bench) -> None:
+    bench.others_take_s = 10 * US
     bench.request(QUICK_S)
     bench.on_done = bench.poller.answered
     assert bench.hand_over()
     assert bench.settle() > 10
 
 
-def test_processor_that_others_keep_for_long_is_left_to_them(bench: Bench, yields_take: Yields) -> None:
+def test_processor_that_others_keep_for_long_is_left_to_them(bench: Bench) -> None:
     """On a busy machine whoever does not sleep is let in last."""
     rest_s = REST_S_MIN
     for _ in range(3):
         bench.request(QUICK_S)
-        yields_take(SLOW_S)
+        bench.others_take_s = SLOW_S
         bench.poller.answered()
         bench.loop.turn()
-        yields_take(US)
+        bench.others_take_s = US
         begun = bench.clock.now
         bench.request(QUICK_S)
         bench.poller.answered()
@@ -375,8 +374,8 @@ def test_processor_that_others_keep_for_long_is_left_to_them(bench: Bench, yield
 
 
 @pytest.mark.parametrize("what", ["write", "hang", "request"])
-def test_nothing_is_looked_for_after_the_end(bench: Bench, yields_take: Yields, what: str) -> None:
-    yields_take(US)
+def test_nothing_is_looked_for_after_the_end(bench: Bench, what: str) -> None:
+    bench.others_take_s = US
     bench.request(QUICK_S)
     bench.disk.is_ready = False
     if what == "request":
