@@ -39,8 +39,9 @@ POLL_US_MAX: Final = 200
 """How long the loop looks for the next request, in microseconds, instead of sleeping, after one that came so soon. To
 sleep and wake up takes 30 to 60, so what comes within a few times that costs no more processor time this way."""
 
-POLL_WRITE_US_MAX: Final = 1_000
-"""How long a write may take that the loop looks for. A disk that takes longer is waited for by a thread, asleep."""
+POLL_WRITE_US_MAX: Final = 500
+"""How long a write may take that the loop looks for: about what waking up three times costs. A disk that takes longer
+is waited for by a thread, asleep."""
 
 POLL_HANG_MS: Final = 5
 """A write that takes so long all of a sudden is looked for no more than once in this time."""

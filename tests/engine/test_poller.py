@@ -1,6 +1,7 @@
 """The loop looks instead of sleeping: only while what it waits for is near, and never so that others pay for it."""
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -14,6 +15,7 @@ from oncelog.engine.poller import Poller
 from oncelog.engine.writer import WriteSeconds
 from oncelog.storage.disk import Buffer
 from oncelog.storage.journal import Journal, OpenGroup
+from oncelog.storage.kernel_writes import WriteNotTaken
 from tests.engine.test_hold import Clock
 
 US = 1e-6
@@ -104,6 +106,7 @@ class Bench:
         self.disk = Disk()
         self.seconds = WriteSeconds()
         self.done: list[int] = []
+        self.given_back: list[int] = []
         self.on_done: Callback = lambda: None
         self.failures: list[BaseException] = []
         self.others_take_s = 0.0
@@ -112,6 +115,7 @@ class Bench:
             cast(Journal, self.disk),
             self.seconds,
             self._done,
+            lambda group: self.given_back.append(group.number),
             Guard(self.failures.append),
             self.clock,
         )
@@ -394,3 +398,12 @@ def test_nothing_is_looked_for_after_the_end(bench: Bench, what: str) -> None:
     assert bench.loop.is_asleep
     assert bench.disk.looks == looks
     assert bench.done == []
+
+
+def test_group_that_the_kernel_gives_back_is_for_the_thread_and_a_rest_follows(bench: Bench) -> None:
+    bench.disk.error = WriteNotTaken(errno.EAGAIN, "it would have to wait")
+    assert bench.hand_over()
+    bench.settle()
+    assert (bench.given_back, bench.done, bench.failures) == ([1], [], [])
+    assert not bench.hand_over(), "a rest"
+    assert bench.loop.is_asleep

@@ -110,6 +110,8 @@ class Target:
         path.write_bytes(bytes(FILE_BYTES))
         self.path = path
         self.descriptor = os.open(path, os.O_WRONLY | os.O_DIRECT)
+        os.fsync(self.descriptor)
+        self.drop_cached()
         self.memory = mmap.mmap(-1, FILE_BYTES)
         self.memory[:] = random.Random(1).randbytes(FILE_BYTES)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
@@ -118,6 +120,10 @@ class Target:
     def start(self, first: int = 0, size: int = 4 * KIB, descriptor: int | None = None) -> None:
         """Have [first, first + size) written to where it lies in memory."""
         self.writes.start(self.descriptor if descriptor is None else descriptor, self.address + first, size, first)
+
+    def drop_cached(self) -> None:
+        """The kernel takes no write over cached pages, as it takes none that would have to wait."""
+        os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def finish(self) -> None:
         while not self.writes.is_done():
@@ -216,11 +222,33 @@ def assert_fails(code: int, step: Callable[[], object]) -> None:
     assert not isinstance(failure.value, WriteNotTaken)
 
 
-def test_file_that_cannot_be_written_is_an_error_at_once(target: Target) -> None:
+def assert_given_back(code: int, step: Callable[[], object], *, is_final: bool = True) -> None:
+    """Nothing that counts was done: somebody else may write it, and finds out what is wrong with the file."""
+    with pytest.raises(WriteNotTaken, match=rf"Errno {code}\b") as refused:
+        step()
+    assert refused.value.is_final == is_final
+
+
+def test_file_that_cannot_be_written_is_told_at_once(target: Target) -> None:
     read_only = os.open(target.path, os.O_RDONLY | os.O_DIRECT)
-    assert_fails(errno.EBADF, lambda: target.start(descriptor=read_only))
+    assert_given_back(errno.EBADF, lambda: target.start(descriptor=read_only))
     os.close(read_only)
-    assert_fails(errno.EBADF, lambda: target.start(descriptor=read_only))
+    assert_given_back(errno.EBADF, lambda: target.start(descriptor=read_only))
+
+
+def test_write_that_would_have_to_wait_is_given_back_and_the_next_one_is_taken(target: Target) -> None:
+    """Here for pages that are cached. On kernels that let every such write wait, it is each of them."""
+    assert target.path.read_bytes() == bytes(FILE_BYTES)
+
+    def write() -> None:
+        target.start()
+        target.finish()
+
+    assert_given_back(errno.EAGAIN, write, is_final=False)
+    assert target.on_disk() == bytes(FILE_BYTES)
+    target.drop_cached()
+    write()
+    assert target.on_disk()[: 4 * KIB] == target.memory[: 4 * KIB]
 
 
 @pytest.fixture
@@ -247,13 +275,13 @@ def test_write_of_which_only_a_part_was_taken_is_an_error_and_is_not_synced(
     assert [(what, operation) for what, operation, _ in kernel.story] == [("asked", "write"), ("ended", "write")]
 
 
-def test_file_that_is_gone_before_the_sync_is_an_error(kernel: Kernel, target: Target) -> None:
+def test_file_that_is_gone_before_the_sync_is_never_done(kernel: Kernel, target: Target) -> None:
     second = os.dup(target.descriptor)
     kernel.held = "write"
     target.start(descriptor=second)
     os.close(second)
     kernel.held = ""
-    assert_fails(errno.EBADF, target.finish)
+    assert_given_back(errno.EBADF, target.finish)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EINVAL])
@@ -273,9 +301,16 @@ def test_failed_write_is_an_error_and_is_not_synced(kernel: Kernel, target: Targ
 
 
 @pytest.mark.parametrize("code", [errno.EAGAIN, 0], ids=["refuses", "takes nothing"])
-def test_kernel_that_takes_no_request_is_an_error(kernel: Kernel, target: Target, code: int) -> None:
+def test_write_that_the_kernel_does_not_take_is_given_back(kernel: Kernel, target: Target, code: int) -> None:
     kernel.refused[IO_SUBMIT] = code
-    assert_fails(errno.EAGAIN, target.start)
+    assert_given_back(errno.EAGAIN, target.start, is_final=False)
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EAGAIN])
+def test_write_that_ended_without_being_done_is_given_back(kernel: Kernel, target: Target, code: int) -> None:
+    kernel.results["write"] = -code
+    target.start()
+    assert_given_back(code, target.finish, is_final=code != errno.EAGAIN)
 
 
 def test_kernel_that_cannot_be_asked_is_an_error(kernel: Kernel, target: Target) -> None:
@@ -317,7 +352,7 @@ def test_nothing_is_taken_after_the_end(target: Target) -> None:
     before = contexts()
     target.writes.close()
     assert contexts() == before - 1
-    assert_fails(errno.EINVAL, target.start)
+    assert_given_back(errno.EINVAL, target.start)
     assert_fails(errno.EINVAL, target.writes.is_done)
 
 
@@ -348,10 +383,10 @@ def test_file_whose_sync_fails_is_told_at_once_and_leaves_nothing_behind(
 def test_what_cannot_be_synced_is_told_at_once_and_leaves_nothing_behind() -> None:
     before = contexts()
     reader, writer = os.pipe()
-    assert_fails(errno.EINVAL, partial(KernelWrites, writer))
+    assert_given_back(errno.EINVAL, partial(KernelWrites, writer))
     os.close(reader)
     os.close(writer)
-    assert_fails(errno.EBADF, partial(KernelWrites, writer))
+    assert_given_back(errno.EBADF, partial(KernelWrites, writer))
     assert contexts() == before
 
 

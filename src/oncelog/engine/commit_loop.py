@@ -31,7 +31,7 @@ from oncelog.core.state import State
 from oncelog.engine.damage import damaged
 from oncelog.engine.group import Group, Reply, joined
 from oncelog.engine.read_view import ReadView, take_changes
-from oncelog.engine.turn import NO_HASHES, Key, Line, Queued, by_stream_of
+from oncelog.engine.turn import NO_HASHES, Line, Queued, StreamKey, by_stream_of
 from oncelog.engine.weight import size_of
 from oncelog.errors import StorageError
 from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry, encode_flat
@@ -144,7 +144,7 @@ class CommitLoop:
             return turn_bytes <= group.room and not group.reserved
         return self._journal.has_room(turn_bytes + GROUP_HEADER.size)
 
-    def _take_named(self, queued: list[Queued], by_stream: dict[Key, Queued | Line]) -> None:
+    def _take_named(self, queued: list[Queued], by_stream: dict[StreamKey, Queued | Line]) -> None:
         """A turn in which somebody has a message id: what the index knows of them is asked once for all."""
         lines = [line if isinstance(line, Line) else Line(line, NO_HASHES) for line in by_stream.values()]
         known: dict[bytes, bytes] = {}
@@ -223,6 +223,7 @@ class CommitLoop:
         size = entry.batch_at + len(entry.batch)
         group = self._open or self._group_for(size, urgent=False)
         assert group is not None, "there is room for all of a turn, or it is taken one by one"
+        assert size <= group.room
         self._append(group, entry, buffers, size)
         return group.answers
 

@@ -105,7 +105,10 @@ class Engine:
         self.on_none_waiting: Callable[[], None] = lambda: None
         """Told when `overloaded` ends: whoever paused then reads on."""
         self._writer = GroupWriter(store.journal, loop.call_soon_threadsafe, self._written, self._fail)
-        self._poller = Poller(loop, store.journal, self._writer.seconds, self._written, self._guard, time.perf_counter)
+        writer = self._writer
+        self._poller = Poller(
+            loop, store.journal, writer.seconds, self._written, writer.write, self._guard, time.perf_counter
+        )
         self._spares = SpareKeeper(
             store.journal, loop.call_soon_threadsafe, self._spare_ready, self._disk_full, self._fail
         )

@@ -26,8 +26,9 @@ class GroupHold:
         self._count = 0
         """Who has joined the group that is kept open."""
         self._until = 0.0
-        """When it leaves if nobody else joins, and in any case; 0 if none is kept."""
+        """When it leaves if nobody else joins; 0 if none is kept."""
         self._latest = 0.0
+        """When it leaves in any case."""
 
     def answered(self, answered: int, waiting: int) -> None:
         """A group was written: so many are answered by it, and so many wait in the open one."""

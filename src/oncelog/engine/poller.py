@@ -24,6 +24,7 @@ from oncelog.engine.group import Group
 from oncelog.engine.guard import Guard
 from oncelog.engine.writer import WriteSeconds
 from oncelog.storage.journal import Journal
+from oncelog.storage.kernel_writes import WriteNotTaken
 
 _REQUEST_S: Final = limits.POLL_US_MAX / 1_000_000
 _WRITE_S: Final = limits.POLL_WRITE_US_MAX / 1_000_000
@@ -42,6 +43,7 @@ class Poller:
         journal: Journal,
         seconds: WriteSeconds,
         done: Callable[[Group], None],
+        give_back: Callable[[Group], None],
         guard: Guard,
         clock: Callable[[], float],
     ) -> None:
@@ -49,6 +51,7 @@ class Poller:
         self._journal = journal
         self._seconds = seconds
         self._done = done
+        self._give_back = give_back
         self._guard = guard
         self._clock = clock
         self._group: Group | None = None
@@ -66,7 +69,8 @@ class Poller:
         self._is_looking = False
 
     def write(self, group: Group) -> bool:
-        """Have the kernel write a sealed group; `done` is called when it is durable. False if it is for the thread."""
+        """Have the kernel write a sealed group; `done` is called when it is durable, or `give_back` if the thread must
+        write it after all. False if it is for the thread at once."""
         now = self._clock()
         if now < self._rests_until or self._seconds.last > _WRITE_S:
             return False
@@ -103,10 +107,11 @@ class Poller:
     def _turn(self) -> None:
         with self._guard:
             now = self._clock()
-            if self._group is not None:
-                if self._is_written():
-                    self._wrote(self._group)
-                elif now - self._begun > _HANG_S:
+            group = self._group
+            if group is not None:
+                if self._is_written(group):
+                    self._wrote(group)
+                elif self._group is group and now - self._begun > _HANG_S:
                     self._loop.call_later(_HANG_S, self._turn)
                     return
             elif now >= self._until:
@@ -118,13 +123,18 @@ class Poller:
                     self._rest()
             self._loop.call_soon(self._turn)
 
-    def _is_written(self) -> bool:
+    def _is_written(self, group: Group) -> bool:
         """A few looks: a turn of the loop takes longer than one, and nobody waits for so little."""
         is_written = self._journal.is_written
-        for _ in range(_LOOKS_PER_TURN):
-            if is_written():
-                return True
-            os.sched_yield()
+        try:
+            for _ in range(_LOOKS_PER_TURN):
+                if is_written():
+                    return True
+                os.sched_yield()
+        except WriteNotTaken:
+            self._group = None
+            self._rest()
+            self._give_back(group)
         return False
 
     def _wrote(self, group: Group) -> None:

@@ -8,7 +8,7 @@ from oncelog.engine.group import Reply
 Queued = tuple[AppendValue, Reply]
 """An append of one record that waits for the end of its turn."""
 
-Key = tuple[str, int]
+StreamKey = tuple[str, int]
 """Topic and partition."""
 
 NO_HASHES: Final[list[bytes]] = []
@@ -29,9 +29,9 @@ class Line:
         loaded when the turn began."""
 
 
-def by_stream_of(queued: list[Queued]) -> tuple[dict[Key, Queued | Line], bool]:
+def by_stream_of(queued: list[Queued]) -> tuple[dict[StreamKey, Queued | Line], bool]:
     """The appends of a turn by their streams, a line where there are several; and whether one has a message id."""
-    by_stream: dict[Key, Queued | Line] = {}
+    by_stream: dict[StreamKey, Queued | Line] = {}
     named = False
     for one in queued:
         command, reply = one

@@ -7,11 +7,12 @@ kernel's own writes are synced by a request of their own (`kernel_writes.py` say
 Used by whoever writes the group, one at a time.
 """
 
+import os
 from contextlib import suppress
 
 from oncelog.limits import KERNEL_WRITE_BYTES_MAX
-from oncelog.storage.disk import File, PosixDisk, PosixFile, write_all
-from oncelog.storage.kernel_writes import KernelWrites, WriteNotTaken
+from oncelog.storage.disk import File, PosixDisk, PosixFile
+from oncelog.storage.kernel_writes import KernelWrites
 from oncelog.storage.mirror import Mirror
 from oncelog.storage.segment import segment_name
 
@@ -31,7 +32,9 @@ class DirectSegment:
         with suppress(OSError):
             self._kernel_file = disk.open_direct(segment_name(segment), synced=False)
             self._kernel = KernelWrites(self._kernel_file.fileno())
-        self._started = (0, 0, 0)
+            self.drop_cached()
+        if self._kernel is None:
+            self._kernel_file = None
 
     def file_of(self, segment: int) -> File | None:
         """What groups of `segment` are written to."""
@@ -55,28 +58,29 @@ class DirectSegment:
         )
 
     def start(self, address: int, size: int, position: int) -> None:
-        """Have the kernel write and sync what was laid out at `address`. Raises `OSError`."""
+        """Have the kernel write and sync what was laid out at `address`. Raises `WriteNotTaken`."""
         assert self._kernel is not None
         assert self._kernel_file is not None
-        self._started = (address, size, position)
         self._kernel.start(self._kernel_file.fileno(), self._mirror.memory_of(address), size, position)
 
     def is_done(self) -> bool:
-        """Whether what was started is on the device. Raises `OSError`: then nobody knows what is."""
+        """Whether what was started is on the device. Raises `WriteNotTaken`, or `OSError`: then nobody knows."""
         assert self._kernel is not None
-        try:
-            return self._kernel.is_done()
-        except WriteNotTaken:
-            # Not aligned as this device wants it; nothing was written. The file above knows what to do about that.
-            self._kernel_file = None
-            address, size, position = self._started
-            assert self.file is not None
-            write_all(self.file, self._mirror.pieces(address, size), position)
-            return True
+        return self._kernel.is_done()
+
+    def drop_cached(self) -> None:
+        """Recovery has read the segment, and who reads is given more than was asked for: the kernel takes no write of
+        its own over pages that are cached. They are clean, since all of it was written past the cache."""
+        assert self._kernel_file is not None
+        os.posix_fadvise(self._kernel_file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def leave_kernel(self) -> None:
+        """Its writes are of no use here."""
+        if self._kernel is not None:
+            self._kernel.close()
+        self._kernel = self._kernel_file = None
 
     def close(self) -> None:
         """Nothing is written any more."""
-        if self._kernel is not None:
-            self._kernel.close()
-            self._kernel = None
-        self.file = self._kernel_file = None
+        self.leave_kernel()
+        self.file = None

@@ -182,7 +182,7 @@ class PosixDisk:
     def open_direct(self, name: str, *, synced: bool = True) -> PosixFile:
         """An existing file that is written past the page cache, each write on the device when it returns: nothing is
         left to sync, unless it is not to be `synced`. `OSError` if the file system has no such thing. A device that
-        wants larger blocks than it is given gets them through the page cache, synced all the same."""
+        wants larger blocks than it is given gets them through the page cache, as much synced."""
         flags = os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC | (os.O_DSYNC if synced else 0)
         return PosixFile(os.open(name, flags, dir_fd=self._directory), direct=True)
 

@@ -14,8 +14,8 @@ Who may call what, since there are no locks:
 - any thread: `read`, `groups`, and the numbers.
 
 Invariants: a frame is written only into a file whose name is durable. A sector of a durable group is never written
-again. After any failure of `write` nothing is ever confirmed by this object: `JournalPoisoned` for ever, no retry,
-since a later fdatasync that succeeds says nothing about the pages that the failed one dropped.
+again. After any failure of `write` or `is_written` nothing is ever confirmed by this object: `JournalPoisoned` for
+ever, no retry, since a later fdatasync that succeeds says nothing about the pages that the failed one dropped.
 """
 
 import errno
@@ -38,6 +38,7 @@ from oncelog.storage.frame import (
     incarnation_of,
     pack_frame,
 )
+from oncelog.storage.kernel_writes import WriteNotTaken
 from oncelog.storage.mirror import CAN_BE_SHARED, Mirror
 from oncelog.storage.recovery import find_end, is_torn, settle, walk
 from oncelog.storage.segment import (
@@ -213,7 +214,7 @@ class Journal:
         self._open = None
 
     def durable(self, open_group: OpenGroup) -> None:
-        """`write` of this group returned: it may be revealed."""
+        """`write` of this group returned, or `is_written` said so: it may be revealed."""
         self._refuse_if_poisoned()
         assert open_group.group > self.durable_group
         if self._files.mirror is not None:
@@ -321,27 +322,45 @@ class Journal:
         self._started = (open_group, header_crc(header))
         try:
             direct.start(address, size, open_group.position)
-        except OSError as error:
-            self._poison_by(open_group)
-            raise _write_fault(open_group, error) from error
+        except WriteNotTaken as refused:
+            self._take_back(refused)
+            return False
         return True
 
     def is_written(self) -> bool:
-        """Whether the group that was started is on the device."""
+        """Whether the group that was started is on the device. Raises `WriteNotTaken` if the kernel gives it back, and
+        it has to be given to `write`."""
+        self._refuse_if_poisoned()
         assert self._started is not None
         assert self._direct is not None
-        self._refuse_if_poisoned()
         open_group, crc = self._started
+        is_known = False
         try:
-            if not self._direct.is_done():
-                return False
+            is_done = self._direct.is_done()
+            is_known = True
+        except WriteNotTaken as refused:
+            is_known = True
+            self._take_back(refused)
+            raise
         except OSError as error:
-            self._poison_by(open_group)
             raise _write_fault(open_group, error) from error
+        finally:
+            if not is_known:
+                self._poison_by(open_group)
+        if is_done:
+            self._started = None
+            self._previous_crc = crc
+            self._written_group = open_group.group
+        return is_done
+
+    def _take_back(self, refused: WriteNotTaken) -> None:
+        """Nothing that counts was done: whoever writes the group now lays out the same bytes again."""
+        assert self._direct is not None
         self._started = None
-        self._previous_crc = crc
-        self._written_group = open_group.group
-        return True
+        if refused.is_final:
+            self._direct.leave_kernel()
+        else:
+            self._direct.drop_cached()
 
     def _poison_by(self, open_group: OpenGroup) -> None:
         self._poison = f"group {open_group.group} was not confirmed by the disk"

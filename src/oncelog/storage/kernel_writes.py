@@ -1,13 +1,16 @@
 """Writes that the kernel carries out by itself: Linux's asynchronous I/O, one write and its sync at a time.
 
 A thread that waits for the disk has to wake up when it is handed a group, and the loop when the thread is done: on a
-processor that has gone to sleep meanwhile each takes about as long as half of the sync. Here the loop hands the group
-to the kernel and looks now and then how far it is. Neither `start` nor `is_done` waits for the disk.
+processor that has gone to sleep meanwhile each takes about as long as a third of the sync. Here the loop hands the
+group to the kernel and looks now and then how far it is. Neither `start` nor `is_done` waits for the disk: a write that
+could not be handed over without waiting is refused (RWF_NOWAIT) and is then for a thread. (One thing is waited for: a
+file system that is frozen, for a snapshot. Writes wait for its thaw before they look at any flag.)
 
 It takes two requests, a write past the page cache and then an fdatasync, and not one write that is synced (O_DSYNC):
 the kernel finishes such a write on a worker bound to the processor that took the disk's interrupt, where it waits up
-to 4 ms behind whatever is busy there. A plain write is finished by the interrupt itself, and an fdatasync is done by a
-worker on the processor of whoever asked for it. So whoever looks must give that processor away between two looks
+to 4 ms behind whatever is busy there. A plain write over blocks that were written before is finished by the interrupt
+itself (on recent kernels; elsewhere it is as slow, and then left to the thread), and an fdatasync is done by a worker
+on the processor of whoever asked for it. So whoever looks must give that processor away between two looks
 (`sched_yield`), and whoever has other work to do had better use a thread.
 
 Structures and numbers are those of linux/aio_abi.h and of x86-64, which the mirror asks for too. By hand, because the
@@ -28,8 +31,10 @@ _RING_MAGIC = 0xA10A10A1
 """A context's number is the address of its ring of events, which begins with these fields (struct aio_ring): whether
 there is one can be seen without a call, as libaio does."""
 
-# Not CDLL: giving up the interpreter's lock for a call that does not wait would only hand it to another thread.
-_call: Final = ctypes.PyDLL(None, use_errno=True).syscall
+_NOWAIT: Final = 8
+"""RWF_NOWAIT: rather refuse than wait for a lock, for the page cache, or for room in the device's queue."""
+
+_call: Final = ctypes.CDLL(None, use_errno=True).syscall
 
 
 class _Request(ctypes.Structure):
@@ -67,7 +72,16 @@ assert ctypes.sizeof(_Event) == 32
 
 
 class WriteNotTaken(OSError):
-    """The write was refused as it is, and nothing of it was done."""
+    """The kernel gives the write back: it may be written in another way. `is_final` if the next one would be, too."""
+
+    @property
+    def is_final(self) -> bool:
+        return self.errno != errno.EAGAIN
+
+
+_NOT_TAKEN: Final = frozenset({errno.EAGAIN, errno.EINVAL, errno.EOPNOTSUPP})
+"""Results of a write of which nothing was done: it would have to wait, it is not aligned as the device wants it, the
+file system does not know the flag."""
 
 
 class KernelWrites:
@@ -79,7 +93,7 @@ class KernelWrites:
         _check(_call(_IO_SETUP, _ONE, ctypes.byref(context)), "io_setup")
         self._context = context
         self._event = _Event()
-        self._write = _Request(opcode=_PWRITE)
+        self._write = _Request(opcode=_PWRITE, rw_flags=_NOWAIT)
         self._sync = _Request(opcode=_FDSYNC)
         # Made once: making them takes as long as the call.
         self._write_list = ctypes.byref(ctypes.pointer(self._write))
@@ -101,7 +115,7 @@ class KernelWrites:
 
     def start(self, descriptor: int, memory: int, size: int, position: int) -> None:
         """Write `size` bytes at the address `memory` to a file that is open past the page cache, and sync it. They must
-        stay as they are until `is_done`."""
+        stay as they are until `is_done`. Raises `WriteNotTaken`, as `is_done` may."""
         write = self._write
         write.descriptor, write.memory, write.size, write.position = descriptor, memory, size, position
         self._sync.descriptor = descriptor
@@ -119,9 +133,9 @@ class KernelWrites:
                 _check(found, "io_getevents")
             return False
         result = self._event.result
-        if result == -errno.EINVAL and not self._is_syncing:
-            raise WriteNotTaken(errno.EINVAL, os.strerror(errno.EINVAL))
         if result < 0:
+            if -result in _NOT_TAKEN and not self._is_syncing:
+                raise WriteNotTaken(-result, os.strerror(-result))
             raise OSError(-result, os.strerror(-result))
         if self._is_syncing:
             return True
@@ -137,8 +151,11 @@ class KernelWrites:
         _call(_IO_DESTROY, self._context)
 
     def _submit(self, requests: Any) -> None:
-        if _check(_call(_IO_SUBMIT, self._context, _ONE, requests), "io_submit") != 1:
-            raise OSError(errno.EAGAIN, "io_submit took nothing")
+        """What is refused here was not begun. (If it is the sync, the bytes may be written once more.)"""
+        taken = _call(_IO_SUBMIT, self._context, _ONE, requests)
+        if taken != 1:
+            code = ctypes.get_errno() if taken < 0 else errno.EAGAIN
+            raise WriteNotTaken(code, f"io_submit: {os.strerror(code)}")
 
 
 def _check(result: int, what: str) -> int:

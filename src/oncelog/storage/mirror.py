@@ -76,9 +76,11 @@ class Mirror:
     # --- the writer ------------------------------------------------------------------------------------------------
 
     def lay_out(self, address: int, buffers: Sequence[Buffer]) -> None:
-        """Put a group where it belongs. Nobody reads it before `set_durable`."""
+        """Put a group where it belongs. Nobody reads it before `set_durable`. The newest may be put there once more."""
         size = sum(map(len, buffers))
-        assert address >= self._counters[_RESERVED]
+        assert address >= self._counters[_RESERVED] or (
+            address >= self._counters[_DURABLE] and address + size == self._counters[_RESERVED]
+        )
         assert size <= self.size
         self._counters[_RESERVED] = address + size
         at = address % self.size
