@@ -410,3 +410,21 @@ def test_ordinary_groups_stay_out_of_the_reserve_segment_until_there_is_another_
     assert journal.append([b"y" * 10], urgent=True) is not None
     journal.prepare()
     assert journal.append([b"z" * 10]) is not None
+
+
+def test_spare_for_which_there_is_no_room_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again every second: half a segment of zeros each time would keep a full device busy for ever."""
+    disk = PosixDisk(tmp_path)
+    journal = Journal.open(disk, segment_bytes=S, salt=1)
+    names = disk.names()
+    monkeypatch.setattr(PosixDisk, "has_room", lambda _disk, size: size < S)
+    opened: list[str] = []
+    monkeypatch.setattr(PosixDisk, "open", lambda _disk, name, **_: opened.append(name))
+    with pytest.raises(DiskFull, match="cannot prepare a spare"):
+        journal.prepare()
+    assert (opened, disk.names()) == ([], names)
+    monkeypatch.undo()
+    assert disk.has_room(S)
+    assert not disk.has_room(1 << 60)
+    assert journal.prepare()
+    disk.close()

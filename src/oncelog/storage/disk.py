@@ -54,6 +54,9 @@ class Disk(Protocol):
     def sync_directory(self) -> None:
         """Return once every name created, renamed or removed before the call is so on the device."""
 
+    def has_room(self, size: int, /) -> bool:
+        """Whether so many bytes more may fit: False spares the try. True promises nothing."""
+
     def close(self) -> None:
         """Give the directory back. Files handed out earlier stay readable."""
 
@@ -195,6 +198,10 @@ class PosixDisk:
     def sync_directory(self) -> None:
         os.fsync(self._directory)
 
+    def has_room(self, size: int, /) -> bool:
+        state = os.fstatvfs(self._directory)
+        return state.f_bavail * state.f_frsize >= size
+
     def close(self) -> None:
         """Idempotent, so that an unwinding start-up may call it too."""
         directory, self._directory = self._directory, -1
@@ -261,6 +268,9 @@ class MemoryDisk:
 
     def sync_directory(self) -> None:
         return None
+
+    def has_room(self, _size: int, /) -> bool:
+        return True
 
     def close(self) -> None:
         return None

@@ -20,6 +20,7 @@ ever, no retry, since a later fdatasync that succeeds says nothing about the pag
 
 import errno
 import itertools
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -603,8 +604,11 @@ def _create(disk: Disk, segment_bytes: int, salt: int, unready: list[int]) -> No
 
 
 def _prepare(disk: Disk, number: int, header: SegmentHeader) -> None:
-    """Write a whole unready file. After `OSError` the partial one is removed: on a full disk it is the last straw."""
+    """Write a whole unready file. After `OSError` the partial one is removed: on a full disk it is the last straw.
+    There it is not begun either: tried again and again, it would keep the device busy with zeros."""
     name = unready_name(number)
+    if not disk.has_room(header.segment_bytes):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     try:
         prepare_file(disk, name, header)
     except OSError:

@@ -58,7 +58,9 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.TooLarge: Rule(413, "{what}: {received} is over the limit of {limit}"),
     o.BatchRefused: Rule(400, "the records cannot be stored: {reason}"),
     o.NoRoom: Rule(
-        507, "the disk has no room for {needed_bytes} bytes", "free some space; nothing was done, reads go on"
+        507,
+        "the disk has no room for {needed_bytes} bytes",
+        "free room for a whole segment (storage.segment_bytes); nothing was done, reads go on",
     ),
     o.Overloaded: Rule(503, "requests of {waiting_bytes} bytes wait, the limit is {limit}", "try again in a moment"),
     o.Damaged: Rule(
