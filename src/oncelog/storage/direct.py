@@ -71,8 +71,9 @@ class DirectSegment:
     def drop_cached(self) -> None:
         """Recovery has read the segment, and who reads is given more than was asked for: the kernel takes no write of
         its own over pages that are cached. They are clean, since all of it was written past the cache."""
-        assert self._kernel_file is not None
-        os.posix_fadvise(self._kernel_file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if self._kernel_file is not None:
+            with suppress(OSError):  # it is advice
+                os.posix_fadvise(self._kernel_file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def leave_kernel(self) -> None:
         """Its writes are of no use here."""
