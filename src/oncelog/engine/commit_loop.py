@@ -1,7 +1,8 @@
 """The single writer, without I/O: commands in, groups out, answers when a group is durable.
 
     submit -> load what is missing of what `needs` asks -> decide -> encode into the open group -> apply to the state
-              (appends of one record wait for the end of the turn, `take_queued`: those of one stream share a batch)
+              (appends of one record wait until the group leaves, or for the end of the turn if one is being
+              written, `take_queued`: those of one stream share a batch)
     next_group -> seal the open group; the shell writes and syncs it
     written -> reveal the group's changes
     answer -> tell everyone who waited for it
@@ -359,9 +360,14 @@ class CommitLoop:
         return bool(self._queued) or self.wants_write
 
     @property
-    def open_count(self) -> int:
-        """Answers that the open group will give."""
-        return 0 if self._open is None else len(self._open.answers)
+    def is_writing(self) -> bool:
+        """A group has left and is not known to be durable yet."""
+        return self._in_flight is not None
+
+    @property
+    def joined_count(self) -> int:
+        """Whom the next group will answer: those in the open one, and the appends that are not decided yet."""
+        return len(self._queued) + (0 if self._open is None else len(self._open.answers))
 
     @property
     def idle(self) -> bool:

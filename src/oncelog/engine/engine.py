@@ -202,22 +202,26 @@ class Engine:
             if self._failed:
                 return
             self._poller.came()
-            self.commits.take_queued()
-            if not self.commits.wants_write:
-                # A group is being written, and what was just decided goes with the next; or nothing came of it.
+            commits = self.commits
+            if commits.is_writing:
+                commits.take_queued()  # the disk is at work meanwhile; what comes of it goes with the next group
                 self._check_stopped()
                 return
-            if not self._stopping and self._hold.waits(self.commits.open_count, self._writer.seconds.last):
+            if not self._stopping and self._hold.waits(commits.joined_count, self._writer.seconds.last):
                 self._flush_scheduled = True
                 self._loop.call_soon(self._flush)  # sockets are read in between
                 return
             self._hold.left()
-            all_wait = self._hold.is_complete(self.commits.open_count)
-            group = self.commits.next_group()
-            if group is not None:
-                self._unproven = True
-                if not (all_wait and self._poller.write(group)):
-                    self._writer.write(group)
+            all_wait = self._hold.is_complete(commits.joined_count)
+            group = commits.next_group()
+            if group is None:
+                # Nothing came of it, as of retries and refusals: whoever was expected is not.
+                self._hold.answered(0, 0)
+                self._check_stopped()
+                return
+            self._unproven = True
+            if not (all_wait and self._poller.write(group)):
+                self._writer.write(group)
 
     def _written(self, group: Group) -> None:
         """A group is durable. The next one leaves before the answers do, so that the disk is never idle meanwhile."""
@@ -228,7 +232,7 @@ class Engine:
             self._written_at = self._loop.time()
             commits = self.commits
             commits.written(group)
-            self._hold.answered(len(group.answers), commits.open_count)
+            self._hold.answered(len(group.answers), commits.joined_count)
             if commits.wants_write and not self._flush_scheduled:
                 self._flush()
             commits.answer(group)
