@@ -105,14 +105,15 @@ class Connection:
         self.unsent: memoryview | None = None
         self.sent_at = 0.0
 
-    def send_next(self, now: float) -> bool:
-        """Whether all of it is on its way."""
+    def send_next(self) -> bool:
+        """Whether all of it is on its way. Its time begins when it is about to be sent: what the generator takes to make
+        it is no part of it, as it is none of the raw disk's time."""
         if self._sequence < 0:
             request = self._before
         else:
             request = b"%b%d%b" % (self._before, self._sequence, self._after)
             self._sequence += 1
-        self.sent_at = now
+        self.sent_at = time.perf_counter()
         sent = self._send(request)
         if sent == len(request):
             return True
@@ -153,7 +154,7 @@ class Appender:
         cpu, start = time.process_time(), time.perf_counter()
         until = start + self._load.seconds
         for connection in connections.values():
-            self._send(connection, time.perf_counter())
+            self._send(connection)
         now = start
         while len(latencies) + refused[CLOSED] < self._sent:
             events = self._epoll.poll(DRAIN_S)
@@ -166,6 +167,7 @@ class Appender:
                     self._finish_sending(handle, connection, event)
                     continue
                 answer = connection.receive(4096)
+                now = time.perf_counter()
                 if not answer:
                     self._lose(handle)
                     continue
@@ -175,20 +177,19 @@ class Appender:
                 if not is_complete(answer):
                     connection.answer = answer
                     continue
-                now = time.perf_counter()
                 latencies.append(now - connection.sent_at)
                 if answer[9:12] != expected:
                     refused[answer[9:12].decode()] += 1
                 if now < until and self._sent < self._load.requests_max:
-                    self._send(connection, now)
+                    self._send(connection)
         confirmed = self._sent - refused.total()
         now = max(now, start + 1e-9)
         cpu = time.process_time() - cpu
         return result(confirmed, confirmed * self._load.body_bytes, now - start, cpu, latencies, refused)
 
-    def _send(self, connection: Connection, now: float) -> None:
+    def _send(self, connection: Connection) -> None:
         self._sent += 1
-        if not connection.send_next(now):
+        if not connection.send_next():
             self._epoll.modify(connection.socket.fileno(), select.EPOLLOUT)
 
     def _finish_sending(self, handle: int, connection: Connection, event: int) -> None:
