@@ -17,7 +17,7 @@ from oncelog.storage.disk import Disk
 from oncelog.storage.index.builder import Builder, InlineBuilder
 from oncelog.storage.index.interface import IndexBuilder
 from oncelog.storage.index.memory_index import MemoryIndex
-from oncelog.storage.journal import JournalReader
+from oncelog.storage.journal_reader import JournalReader
 
 SETTINGS = Settings(segment_bytes=256 * 1024, checkpoint_bytes=64 * 1024)
 """Small: segments change and the index is committed within a few hundred appends."""

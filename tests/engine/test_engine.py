@@ -44,7 +44,7 @@ from oncelog.storage.disk import MemoryDisk, MemoryFile
 from oncelog.storage.index.builder import Builder, InlineBuilder
 from oncelog.storage.index.interface import Full, Reply
 from oncelog.storage.index.memory_index import MemoryIndex
-from oncelog.storage.journal import JournalReader
+from oncelog.storage.journal_reader import JournalReader
 from tests.engine.opening import (
     PATIENCE_S,
     SETTINGS,

@@ -18,7 +18,7 @@ from oncelog.storage.index.interface import Changes, Done, Full, index_key
 from oncelog.storage.index.lmdb_writer import LmdbWriter
 from oncelog.storage.index.memory_index import MemoryIndex
 from oncelog.storage.index.places import Place, Places
-from oncelog.storage.journal import JournalReader
+from oncelog.storage.journal_reader import JournalReader
 from oncelog.storage.replay import replay_group, state_at
 from tests.storage.log_writer import LogWriter, append, batch_of, write_appends, write_everything
 

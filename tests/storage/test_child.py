@@ -23,7 +23,7 @@ from oncelog.storage.index.interface import Changes, Died, Done, Full, Position,
 from oncelog.storage.index.lmdb_index import LmdbIndex
 from oncelog.storage.index.lmdb_writer import LmdbWriter, take_lock
 from oncelog.storage.index.memory_index import MemoryIndex
-from oncelog.storage.journal import JournalReader
+from oncelog.storage.journal_reader import JournalReader
 from oncelog.storage.mirror import CAN_BE_SHARED
 from tests.storage.log_writer import LogWriter, write_appends, write_everything
 

@@ -15,8 +15,9 @@ import pytest
 from oncelog.errors import DiskFault, JournalPoisoned
 from oncelog.limits import SEGMENT_BYTES_MIN
 from oncelog.storage.disk import Buffer, PosixDisk, PosixFile
-from oncelog.storage.frame import frame_bytes
-from oncelog.storage.journal import Journal, JournalReader, OpenGroup
+from oncelog.storage.frame import frame_bytes, unpack_frame
+from oncelog.storage.journal import JOINED_PAYLOAD_BYTES_MAX, Journal, OpenGroup
+from oncelog.storage.journal_reader import JournalReader
 from oncelog.storage.kernel_writes import WriteNotTaken
 from oncelog.storage.mirror import CAN_BE_SHARED, Mirror
 from oncelog.storage.segment import segment_name
@@ -337,6 +338,55 @@ def test_groups_are_the_same_whoever_writes_them(
     assert {(False, False, False), (True, False, False), (False, True, False), (False, False, True)} <= seen
     assert_whole(tmp_path, journal, written)
     restarted(tmp_path, disk, journal, written)
+
+
+def laid_out(
+    path: Path, buffers: list[Buffer], joined_max: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[bytes, int, bytes]:
+    """A group that is left to the kernel in a new journal: its bytes in the mirror, of how many pieces they were made,
+    and its bytes on the disk."""
+    real = Mirror.lay_out
+    pieces: list[int] = []
+
+    def noted(mirror: Mirror, address: int, buffers: Sequence[Buffer]) -> None:
+        pieces.append(len(buffers))
+        real(mirror, address, buffers)
+
+    path.mkdir()
+    journal = direct_journal(disk := PosixDisk(path))
+    group = sealed(journal, b"".join(buffers))
+    size = frame_bytes(group.payload_bytes)
+    with monkeypatch.context() as patch:
+        patch.setattr(Mirror, "lay_out", noted)
+        patch.setattr("oncelog.storage.journal.JOINED_PAYLOAD_BYTES_MAX", joined_max)
+        assert journal.start(group, buffers)
+    while not journal.is_written():
+        os.sched_yield()
+    journal.durable(group)
+    assert journal.mirror is not None
+    (in_mirror,) = journal.mirror.pieces(group.address, size)
+    on_disk = (path / segment_name(group.segment)).read_bytes()[group.position :][:size]
+    assert unpack_frame(in_mirror, journal._files.identity_crc) is not None
+    found, count = bytes(in_mirror), pieces.pop()
+    assert not pieces
+    journal.close()
+    disk.close()
+    return found, count, on_disk
+
+
+@pytest.mark.parametrize("size", [0, 479, 481, JOINED_PAYLOAD_BYTES_MAX, JOINED_PAYLOAD_BYTES_MAX + 1, 15_000])
+def test_group_lies_in_the_mirror_alike_whether_it_was_joined_or_laid_out_in_pieces(
+    tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    payload = random.Random(size).randbytes(size)
+    buffers: list[Buffer] = [payload[:100], bytearray(payload[100:101]), memoryview(payload)[101:]]
+    frames = set()
+    for name, joined_max in {"joined": size, "in pieces": -1, "as it is": JOINED_PAYLOAD_BYTES_MAX}.items():
+        in_mirror, pieces, on_disk = laid_out(tmp_path / name, buffers, joined_max, monkeypatch)
+        assert pieces == (1 if size <= joined_max else len(buffers) + 2)
+        assert in_mirror[32 : 32 + size] == payload
+        frames |= {in_mirror, on_disk}
+    assert len(frames) == 1
 
 
 def test_group_that_the_kernel_writes_is_not_in_the_mirror_before_it_is_durable(tmp_path: Path, kernel: Kernel) -> None:

@@ -11,7 +11,9 @@ import pytest
 from oncelog.errors import Corruption, DiskFault, DiskFull, JournalPoisoned, StorageError
 from oncelog.limits import PWRITEV_BUFFERS_MAX, SEGMENT_BYTES_MIN, SPARES_WANTED
 from oncelog.storage.disk import Disk, MemoryDisk, PosixDisk
-from oncelog.storage.journal import Journal, JournalReader
+from oncelog.storage.frame import frame_bytes
+from oncelog.storage.journal import Journal
+from oncelog.storage.journal_reader import JournalReader
 from oncelog.storage.segment import GroupGone, segment_name, spare_name
 from oncelog.testing.sim_disk import Fault, SimDisk
 
@@ -80,6 +82,31 @@ def test_room_is_what_remains_of_the_segment() -> None:
     open_group = journal.begin(10)
     assert open_group is not None
     assert (open_group.group, open_group.room) == (2, S - 1024 - 32)
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+@pytest.mark.parametrize("spares", range(SPARES_WANTED + 1))
+def test_group_begins_where_its_padded_frame_fits_and_only_there(spares: int, *, urgent: bool) -> None:
+    """Of every number of sectors that may be left of a segment, and with every number of spares."""
+    for left in range(SECTORS - 1):
+        for payload_bytes in (0, left * 512 - 33, left * 512 - 32, left * 512 - 31, S - 512 - 32):
+            if payload_bytes < 0:
+                continue
+            journal = open_journal(MemoryDisk(), spares=spares)
+            filler = S - 1024 - left * 512 - 32
+            assert filler < 0 or journal.append([bytes(filler)]) is not None
+            free = left if filler >= 0 else SECTORS - 2
+            is_here = frame_bytes(payload_bytes) <= free * 512
+            has_room = is_here or spares > (0 if urgent else 1)
+            assert journal.has_room(payload_bytes, urgent=urgent) == has_room
+            group = journal.begin(payload_bytes, urgent=urgent)
+            assert (group is not None) == has_room
+            if group is not None:
+                assert group.group == (SECTORS - free if is_here else SECTORS + 1)
+                assert group.room == (free * 512 if is_here else S - 512) - 32
+                assert group.reserved == (not is_here and spares == 1)
+                assert (group.spare is None) == is_here
+                assert journal.stats.spares == spares - (not is_here)
 
 
 def test_next_group_begins_while_the_sealed_one_is_not_written_yet() -> None:

@@ -17,7 +17,8 @@ from oncelog.errors import Corruption, StorageError
 from oncelog.limits import FRAME_ALIGN_BYTES, SEGMENT_BYTES_MIN
 from oncelog.storage.disk import MemoryDisk, write_all
 from oncelog.storage.frame import frame_bytes, incarnation_of, pack_frame
-from oncelog.storage.journal import Journal, JournalReader
+from oncelog.storage.journal import Journal
+from oncelog.storage.journal_reader import JournalReader
 from oncelog.storage.recovery import RULES, Here, Rule, Verdict, decide
 from oncelog.storage.segment import GroupGone, prepare_file, segment_name, spare_name, unready_name
 from oncelog.testing.sim_disk import CHANGING_CALLS, Fault, SimCrash, SimDisk, crash_states, keep_all

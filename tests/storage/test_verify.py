@@ -37,7 +37,7 @@ from oncelog.storage.index.interface import REBUILD_HINT, Position
 from oncelog.storage.index.lmdb_index import MAP_BYTES
 from oncelog.storage.index.lmdb_writer import LmdbWriter
 from oncelog.storage.index.memory_index import MemoryIndex
-from oncelog.storage.journal import JournalReader
+from oncelog.storage.journal_reader import JournalReader
 from oncelog.storage.verify import Report, verify, verify_journal
 from tests.storage.log_writer import (
     START_NS,

@@ -21,7 +21,7 @@ from oncelog.storage.index.builder import Builder, InlineBuilder
 from oncelog.storage.index.child import ChildBuilder, index_directory, journal_directory, wait_for_builder
 from oncelog.storage.index.lmdb_index import LmdbIndex
 from oncelog.storage.index.memory_index import MemoryIndex
-from oncelog.storage.journal import JournalReader
+from oncelog.storage.journal_reader import JournalReader
 
 EXIT_STORAGE = 74
 """The process's exit code after the disk failed it (EX_IOERR)."""

@@ -16,13 +16,15 @@ import os
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from oncelog.errors import DirectoryInUse
+from oncelog.errors import DirectoryInUse, DiskFault, DiskFull, StorageError
 from oncelog.limits import PWRITEV_BUFFERS_MAX
 
 Buffer = bytes | bytearray | memoryview
 """Bytes to be written. A memoryview must be one of single bytes, so that `len` is its size."""
 
 LOCK_NAME: Final = "lock"
+
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class File(Protocol):
@@ -59,6 +61,13 @@ class Disk(Protocol):
 
     def close(self) -> None:
         """Give the directory back. Files handed out earlier stay readable."""
+
+
+def disk_error(error: OSError, what: str, file: str = "", position: int = -1) -> StorageError:
+    """What a failure means to those above: `DiskFull`, which may pass, or `DiskFault`."""
+    if error.errno in _NO_SPACE:
+        return DiskFull(what, file=file, position=position, hint="free space on the device; reads go on")
+    return DiskFault(f"{what}: {error.strerror}", file=file, position=position, hint="check the device")
 
 
 def write_all(file: File, buffers: Sequence[Buffer], position: int) -> None:

@@ -1,4 +1,5 @@
 """The journal: the single durable sequence of groups. Owns the address of every group, and when a group is durable.
+This module writes; reading is `journal_reader.py`, files made in advance are `spares.py`.
 
 A group's payload is opaque here. Its number is its address (`segment.py`), 64 bits, strictly increasing, not dense;
 place = (group number, byte in payload) is therefore found by arithmetic.
@@ -11,25 +12,21 @@ Who may call what, since there are no locks:
   order, and group n+1 only after group n was written. Recovery stands on this order. With a mirror (`go_direct`) the
   group is laid out there and written past the page cache, else through it; readers look into the mirror first.
 - one helper thread: `prepare`, `trim_front`. It shares with the loop only the queue of spares and two integers.
-- any thread: `read`, `groups`, and the numbers.
+- any thread: whatever `DurableGroups` reads, and the numbers.
 
 Invariants: a frame is written only into a file whose name is durable. A sector of a durable group is never written
 again. After any failure of `write` or `is_written` nothing is ever confirmed by this object: `JournalPoisoned` for
 ever, no retry, since a later fdatasync that succeeds says nothing about the pages that the failed one dropped.
 """
 
-import errno
-import itertools
-import os
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from oncelog.errors import Corruption, DiskFault, DiskFull, JournalPoisoned, StorageError
-from oncelog.limits import FRAME_ALIGN_BYTES, GROUP_BYTES_MAX, READ_GAP_BYTES, READ_RUN_BYTES, SPARES_WANTED
+from oncelog.errors import Corruption, DiskFault, JournalPoisoned
+from oncelog.limits import FRAME_ALIGN_BYTES, GROUP_BYTES_MAX, KIB, SPARES_WANTED
 from oncelog.storage.direct import DirectSegment
-from oncelog.storage.disk import Buffer, Disk, PosixDisk, write_all
+from oncelog.storage.disk import Buffer, Disk, PosixDisk, disk_error, write_all
 from oncelog.storage.frame import (
     COUNTER_SHIFT,
     FIRST_PREVIOUS_CRC,
@@ -39,31 +36,18 @@ from oncelog.storage.frame import (
     incarnation_of,
     pack_frame,
 )
+from oncelog.storage.journal_reader import DurableGroups
 from oncelog.storage.kernel_writes import WriteNotTaken
 from oncelog.storage.mirror import CAN_BE_SHARED, Mirror
-from oncelog.storage.recovery import find_end, is_torn, settle, walk
-from oncelog.storage.segment import (
-    IDENTITY_BYTES,
-    SEGMENT_HEADER_BYTES,
-    GroupGone,
-    SegmentFiles,
-    SegmentHeader,
-    list_files,
-    prepare_file,
-    segment_bytes_valid,
-    segment_name,
-    spare_name,
-    unready_name,
-)
+from oncelog.storage.recovery import is_torn, settle
+from oncelog.storage.segment import IDENTITY_BYTES, SEGMENT_HEADER_BYTES, SegmentFiles, list_files, segment_name
+from oncelog.storage.spares import RESERVE_SPARES, Spares, create_first_segment
 
-RESERVE_SPARES: Final = 1
-"""Spares that ordinary groups leave alone. On a full disk, timers, aborts and cleaning need room to make room."""
+JOINED_PAYLOAD_BYTES_MAX: Final = 8 * KIB
+"""Payload of a group that is joined before it is laid out for the kernel. To copy so little once more costs less than
+to lay out its pieces one by one; of a larger one the copy costs more, since whoever fills it has joined small ones."""
 
 _PAGE_OF_ZEROS: Final = memoryview(bytes(4096))
-
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-assert RESERVE_SPARES < SPARES_WANTED
 
 
 class OpenGroup:
@@ -99,15 +83,15 @@ class JournalStats(NamedTuple):
     """From the front to the next free address."""
 
 
-class Journal:
+class Journal(DurableGroups):
     """Made by `open` only: a journal object always stands on a recovered, proven end."""
 
     def __init__(self, files: SegmentFiles, *, first_segment: int, spares: list[int]) -> None:
-        self._files = files
+        super().__init__(files, first_segment=first_segment)
+        self.payload_bytes_max = min(self.segment_bytes - SEGMENT_HEADER_BYTES - FRAME_HEADER_BYTES, GROUP_BYTES_MAX)
+        """The largest payload that an empty segment takes."""
         self._disk = files.disk
-        self._first_segment = first_segment
-        self._spares = deque(spare_name(number) for number in spares)
-        self._spare_numbers = itertools.count(max(spares, default=-1) + 1)
+        self._spares = Spares(files.disk, files.header, spares)
         self._poison = ""
         # Owned by the loop's thread. The next group goes to [_position, segment_bytes) of _segment, or to the next.
         self._segment = first_segment
@@ -118,8 +102,6 @@ class Journal:
         """The segment that urgent groups made of the last spare: ordinary ones stay out until there is another."""
         self.cut_at = ""
         """Where recovery cut a torn group off; empty if there was none."""
-        self.durable_group = 0
-        """The last group known to be on disk. Everything up to it may be read and revealed."""
         # Owned by whoever writes the group.
         self._direct: DirectSegment | None = None
         """For writing past the page cache; None if groups are written through it."""
@@ -143,14 +125,14 @@ class Journal:
             if not listing.segments:
                 if listing.spares or from_group is not None:
                     raise Corruption("all segments are missing", file=segment_name(0), hint="the journal was not empty")
-                _create(disk, segment_bytes, salt, listing.unready)
+                create_first_segment(disk, segment_bytes, salt, listing.unready)
                 listing = list_files(disk)
             files = SegmentFiles.of(disk, listing.segments[0])
             end, spares = settle(files, from_group)
             torn = is_torn(files, end.segment, end.position)
             journal = cls(files, first_segment=listing.segments[0], spares=spares)
         except OSError as error:
-            raise _disk_error(error, "cannot open the journal") from error
+            raise disk_error(error, "cannot open the journal") from error
         journal._segment, journal._position = end.segment, end.position
         if torn:
             journal.cut_at = f"{segment_name(end.segment)} at byte {end.position}"
@@ -164,7 +146,7 @@ class Journal:
 
     def _append_first_proof(self) -> None:
         """Step 5 of recovery: an empty frame of this incarnation ends all doubt about what stands before it."""
-        if self._position == self.segment_bytes and not self._spares:
+        if self._position == self.segment_bytes and not self._spares.ready:
             self.prepare()
         proof = self.prove()
         assert proof is not None
@@ -181,28 +163,33 @@ class Journal:
         self._refuse_if_poisoned()
         assert self._open is None
         assert 0 <= payload_bytes_min <= self.payload_bytes_max
-        if not self.has_room(payload_bytes_min, urgent=urgent):
-            return None
-        segment, position, spare = self._segment, self._position, None
-        if position + frame_bytes(payload_bytes_min) > self.segment_bytes:
-            ready = len(self._spares)
-            segment, position, spare = segment + 1, SEGMENT_HEADER_BYTES, self._spares.popleft()
-            if ready <= RESERVE_SPARES:
-                self._reserve_segment = segment
-        room = min(self.segment_bytes - position - FRAME_HEADER_BYTES, GROUP_BYTES_MAX)
+        segment, position, spare, reserved = self._segment, self._position, None, False
+        room = self.segment_bytes - position - FRAME_HEADER_BYTES
+        # Behind the last group and outside of the reserve there is nothing to ask. A lone writer waits for this.
+        if payload_bytes_min > room or segment == self._reserve_segment:
+            if not self.has_room(payload_bytes_min, urgent=urgent):
+                return None
+            if payload_bytes_min > room:
+                ready = len(self._spares.ready)
+                segment, position, spare = segment + 1, SEGMENT_HEADER_BYTES, self._spares.ready.popleft()
+                room = self.payload_bytes_max
+                if ready <= RESERVE_SPARES:
+                    self._reserve_segment = segment
+            reserved = segment == self._reserve_segment and len(self._spares.ready) < RESERVE_SPARES
         group = self._files.group_at(segment, position)
-        self._open = OpenGroup(group, segment, position, room, self._incarnation, spare)
-        self._open.reserved = segment == self._reserve_segment and len(self._spares) < RESERVE_SPARES
+        self._open = OpenGroup(group, segment, position, min(room, GROUP_BYTES_MAX), self._incarnation, spare)
+        self._open.reserved = reserved
         return self._open
 
     def has_room(self, payload_bytes_min: int, *, urgent: bool = False) -> bool:
         """Whether `begin` would find room for so much. Takes nothing."""
         if payload_bytes_min > self.payload_bytes_max:
             return False
-        ready = len(self._spares)
+        ready = len(self._spares.ready)
         if not urgent and self._segment == self._reserve_segment and ready < RESERVE_SPARES:
             return False
-        is_here = self._position + frame_bytes(payload_bytes_min) <= self.segment_bytes
+        # Padding need not be counted, here and in `begin`: segments and positions in them are whole sectors.
+        is_here = payload_bytes_min <= self.segment_bytes - self._position - FRAME_HEADER_BYTES
         return is_here or ready > (0 if urgent else RESERVE_SPARES)
 
     def seal(self, open_group: OpenGroup, payload_bytes: int) -> None:
@@ -319,7 +306,10 @@ class Journal:
         if direct is None or mirror is None or not direct.takes(open_group.segment, address, size):
             return False
         header, padding = self._framed(open_group, buffers)
-        mirror.lay_out(address, (b"".join((header, *buffers, padding)),))  # small: one copy more costs less than pieces
+        frame: tuple[Buffer, ...] = (header, *buffers, padding)
+        if open_group.payload_bytes <= JOINED_PAYLOAD_BYTES_MAX:
+            frame = (b"".join(frame),)
+        mirror.lay_out(address, frame)
         self._started = (open_group, header_crc(header))
         try:
             direct.start(address, size, open_group.position)
@@ -380,20 +370,7 @@ class Journal:
 
     def prepare(self) -> bool:
         """Make one spare ready; False if none is missing. Blocking. After `DiskFull` it may be tried again."""
-        if self.spares_missing <= 0:
-            return False
-        number = next(self._spare_numbers)
-        try:
-            _prepare(self._disk, number, self._files.header)
-            # Renamed only when its zeros are synced, so a spare found after a crash is a whole one. Its own name need
-            # not be durable: `write` syncs the directory before it relies on one.
-            self._disk.rename(unready_name(number), spare_name(number))
-        except OSError as error:
-            with suppress(OSError):
-                self._disk.remove(unready_name(number))
-            raise _disk_error(error, "cannot prepare a spare segment") from error
-        self._spares.append(spare_name(number))
-        return True
+        return self._spares.prepare()
 
     def trim_front(self, group: int) -> int:
         """Drop the segments that lie wholly below `group`: as spares, or removed if enough are ready. Returns how many.
@@ -406,7 +383,7 @@ class Journal:
         for segment in dropped:
             # Readers look at this number after their pread: it must change before the file can.
             self._first_segment = segment + 1
-            recycled = spare_name(next(self._spare_numbers)) if self.spares_missing > 0 else None
+            recycled = self._spares.new_name() if self.spares_missing > 0 else None
             try:
                 if recycled is None:
                     self._disk.remove(segment_name(segment))
@@ -417,80 +394,14 @@ class Journal:
             except OSError as error:
                 # A directory whose sync failed is as doubtful as a file: the next change-over would rely on it.
                 self._poison = f"{segment_name(segment)} was not dropped by the disk"
-                raise _disk_error(error, "cannot drop a segment", segment_name(segment)) from error
+                raise disk_error(error, "cannot drop a segment", segment_name(segment)) from error
             if recycled is not None:
                 # Addresses alone tell the old frames in it from new ones; a higher counter tells them a second time.
                 self._incarnation += 1 << COUNTER_SHIFT
-                self._spares.append(recycled)
+                self._spares.ready.append(recycled)
         if dropped:
             self._files.forget()
         return len(dropped)
-
-    # --- reading: any thread ---------------------------------------------------------------------------------------
-
-    def read(self, group: int, first: int, length: int) -> bytes:
-        """Bytes [first, first + length) of a durable group's payload, unchecked: batches carry their own checksum."""
-        segment, position = self._files.locate(group)
-        return self._read(group, segment, position + FRAME_HEADER_BYTES + first, length)
-
-    def read_many(self, places: Sequence[tuple[int, int, int]]) -> list[bytes]:
-        """As `read` for each (group, first, length), in order. Neighbours are read in one go: what lies between two
-        batches of a stream is often less than a system call costs."""
-        found: list[bytes] = []
-        run: list[tuple[int, int]] = []
-        run_group = run_segment = start = end = -1
-        for group, first, length in places:
-            segment, position = self._files.locate(group)
-            at = position + FRAME_HEADER_BYTES + first
-            if segment != run_segment or not 0 <= at - end <= READ_GAP_BYTES or at + length - start > READ_RUN_BYTES:
-                if run:
-                    found += _cut(self._read(run_group, run_segment, start, end - start), start, run)
-                run, run_segment, start = [], segment, at
-            run.append((at, length))
-            run_group, end = group, at + length
-        if run:
-            found += _cut(self._read(run_group, run_segment, start, end - start), start, run)
-        return found
-
-    def _read(self, group: int, segment: int, at: int, length: int) -> bytes:
-        if group > self.durable_group:
-            raise Corruption(f"place in group {group} lies beyond the journal's end, group {self.durable_group}")
-        data = self._files.mirrored(segment, at, length)
-        if data is None and segment >= self._first_segment:
-            try:
-                data = self._files.file(segment).pread(length, at)
-            except FileNotFoundError:
-                if segment >= self._first_segment:
-                    raise Corruption("segment missing", file=segment_name(segment)) from None
-            except OSError as error:
-                raise _disk_error(error, "cannot read", segment_name(segment), at) from error
-        # Asked after the read: the segment may have been dropped and written over in the meantime.
-        if segment < self._first_segment:
-            raise GroupGone(group, self.first_group)
-        if data is None or len(data) != length:
-            raise Corruption("file cut short", file=segment_name(segment), position=at)
-        return data
-
-    def payload(self, group: int) -> bytes:
-        """The whole payload of a durable group, checked."""
-        for _, payload in _groups(self._files, group, group, inclusive=True):
-            return payload
-        raise GroupGone(group, self.first_group)
-
-    def is_in_memory(self, group: int) -> bool:
-        """Whether a durable group can be read without waiting for the disk, as far as this object knows: what is
-        written through the page cache may still be there."""
-        mirror = self._files.mirror
-        return mirror is None or mirror.holds(group * FRAME_ALIGN_BYTES)
-
-    def where(self, group: int, first: int) -> tuple[str, int]:
-        """The file and the byte of a place, for those who must name damage."""
-        segment, position = self._files.locate(group)
-        return segment_name(segment), position + FRAME_HEADER_BYTES + first
-
-    def groups(self, after: int | None) -> Iterator[tuple[int, bytes]]:
-        """Durable groups behind `after` (None: from the front) up to the last durable one, fully checked."""
-        return _groups(self._files, after, self.durable_group)
 
     def close(self) -> None:
         """Confirm nothing more and close the files. The disk belongs to the caller. A clean stop proves first."""
@@ -501,120 +412,15 @@ class Journal:
         self._files.forget()
 
     @property
-    def segment_bytes(self) -> int:
-        return self._files.segment_bytes
-
-    @property
-    def payload_bytes_max(self) -> int:
-        """The largest payload that an empty segment takes."""
-        return min(self.segment_bytes - SEGMENT_HEADER_BYTES - FRAME_HEADER_BYTES, GROUP_BYTES_MAX)
-
-    @property
-    def first_group(self) -> int:
-        """The first retained group."""
-        return self._files.first_group(self._first_segment)
-
-    @property
     def spares_missing(self) -> int:
-        return SPARES_WANTED - len(self._spares)
+        return SPARES_WANTED - len(self._spares.ready)
 
     @property
     def stats(self) -> JournalStats:
         segments = self._segment - self._first_segment + 1
-        spares = len(self._spares)
+        spares = len(self._spares.ready)
         used_bytes = (segments - 1) * self.segment_bytes + self._position
         return JournalStats(segments, spares, (segments + spares) * self.segment_bytes, used_bytes)
-
-    @staticmethod
-    def bytes_between(group: int, later_group: int) -> int:
-        """Journal bytes from one group's address to another's: the measure of how far a reader is behind."""
-        return (later_group - group) * FRAME_ALIGN_BYTES
-
-
-class JournalReader:
-    """Reads durable groups, also beside a writer in another process. Writes nothing and takes no lock.
-
-    Segments may appear while it reads: it opens them by name when the chain leads there. If the writer drops the
-    segment being read, `GroupGone` is raised; no bytes of a file written over are ever returned, since each frame is
-    checked against its address.
-    """
-
-    def __init__(self, disk: Disk, mirror: Mirror | None = None) -> None:
-        segments = list_files(disk).segments
-        if not segments:
-            raise StorageError("there is no journal here", file=segment_name(0))
-        # The last one: a writer may drop the first at any moment.
-        self._files = SegmentFiles.of(disk, segments[-1])
-        self._files.mirror = mirror
-        self._segment = segments[-1]
-
-    @property
-    def segment_bytes(self) -> int:
-        return self._files.segment_bytes
-
-    def groups(self, after: int | None, until: int) -> Iterator[tuple[int, bytes]]:
-        """Groups behind `after` (None: from the front) up to and including `until`, which must be durable."""
-        segment, _ = self._files.locate(until)
-        if segment != self._segment:
-            # Files of segments that this reader has left may be removed by now; holding them would hold their space.
-            self._segment = segment
-            self._files.forget()
-        return _groups(self._files, after, until)
-
-    def last_group(self, from_group: int | None = None) -> int | None:
-        """The last whole group of a stopped journal, found as recovery finds it; None if it holds none. Reads only."""
-        end, _ = find_end(self._files, from_group)
-        return None if end.last is None else end.last.group
-
-
-def _cut(data: bytes, start: int, run: list[tuple[int, int]]) -> list[bytes]:
-    """The pieces of a run that was read in one go."""
-    if len(run) == 1:
-        return [data]
-    return [data[at - start : at - start + length] for at, length in run]
-
-
-def _groups(
-    files: SegmentFiles, after: int | None, until: int, *, inclusive: bool = False
-) -> Iterator[tuple[int, bytes]]:
-    if after is not None and after >= until + inclusive:
-        return
-    frames = walk(files, after, until=until)
-    while True:
-        try:
-            found = next(frames, None)
-            if found is None:
-                return
-            payload = found.view.payload_at(found.position, found.frame)
-        except OSError as error:
-            raise _disk_error(error, "cannot read the journal") from error
-        # Outside of the `try`: what the caller does between two groups is not a fault of this disk.
-        if inclusive or found.frame.group != after:
-            yield found.frame.group, payload
-
-
-def _create(disk: Disk, segment_bytes: int, salt: int, unready: list[int]) -> None:
-    """Segment 0 of a new journal. A crash in between leaves an unready file, or nothing."""
-    assert segment_bytes_valid(segment_bytes)
-    for number in unready:
-        disk.remove(unready_name(number))
-    _prepare(disk, 0, SegmentHeader(segment_bytes, salt.to_bytes(IDENTITY_BYTES, "little")))
-    disk.rename(unready_name(0), segment_name(0))
-    disk.sync_directory()
-
-
-def _prepare(disk: Disk, number: int, header: SegmentHeader) -> None:
-    """Write a whole unready file. After `OSError` the partial one is removed: on a full disk it is the last straw.
-    There it is not begun either: tried again and again, it would keep the device busy with zeros."""
-    name = unready_name(number)
-    if not disk.has_room(header.segment_bytes):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    try:
-        prepare_file(disk, name, header)
-    except OSError:
-        if name in disk.names():
-            disk.remove(name)
-        raise
 
 
 def _write_fault(open_group: OpenGroup, error: OSError) -> DiskFault:
@@ -624,9 +430,3 @@ def _write_fault(open_group: OpenGroup, error: OSError) -> DiskFault:
         position=open_group.position,
         hint="nothing after the last confirmed group was revealed; restart once the device is well",
     )
-
-
-def _disk_error(error: OSError, what: str, file: str = "", position: int = -1) -> StorageError:
-    if error.errno in _NO_SPACE:
-        return DiskFull(what, file=file, position=position, hint="free space on the device; reads go on")
-    return DiskFault(f"{what}: {error.strerror}", file=file, position=position, hint="check the device")

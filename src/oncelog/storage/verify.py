@@ -43,7 +43,7 @@ from oncelog.storage.index.lmdb_writer import LOCK_NAME as BUILDER_LOCK_NAME
 from oncelog.storage.index.lmdb_writer import LmdbWriter
 from oncelog.storage.index.memory_index import MemoryIndex
 from oncelog.storage.index.places import LINK, Place
-from oncelog.storage.journal import JournalReader
+from oncelog.storage.journal_reader import JournalReader
 from oncelog.storage.recovery import Found, is_torn, walk
 from oncelog.storage.segment import SEGMENT_HEADER_BYTES, SegmentFiles, list_files, segment_name
 

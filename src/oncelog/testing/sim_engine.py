@@ -35,7 +35,7 @@ from oncelog.errors import DiskFault, DiskFull, StorageError
 from oncelog.storage.index.builder import Builder, InlineBuilder
 from oncelog.storage.index.interface import Done
 from oncelog.storage.index.memory_index import MemoryIndex
-from oncelog.storage.journal import JournalReader
+from oncelog.storage.journal_reader import JournalReader
 from oncelog.testing.sim_disk import CHANGING_CALLS, Choose, Fault, SimDisk, keep_all, lose_all
 from oncelog.testing.sim_image import Image, image_of
 

@@ -28,7 +28,8 @@ from oncelog.storage.disk import PosixDisk
 from oncelog.storage.index.builder import Builder
 from oncelog.storage.index.interface import Died, Done, Full, Reply
 from oncelog.storage.index.lmdb_writer import LmdbWriter, take_lock
-from oncelog.storage.journal import Journal, JournalReader
+from oncelog.storage.journal import Journal
+from oncelog.storage.journal_reader import JournalReader
 from oncelog.storage.mirror import Mirror
 
 NICE: Final = 10
