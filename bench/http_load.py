@@ -1,14 +1,16 @@
 """The load generator of `bench http`: a process of its own, as cheap as Python allows, since it shares the cores.
 
 `python -m bench.http_load` reads one `AppendLoad` or `ReadLoad` as JSON from stdin and writes a `LoadResult` to stdout.
-Appends are closed loops, one request in flight per connection, over raw sockets and epoll, with request bytes built
-beforehand. A read goes from the start of a stream to its end, again and again, and only counts the bytes.
+Appends are closed loops, one request in flight per connection, over raw sockets (and epoll, if there are several), with
+request bytes built beforehand. A read goes from the start of a stream to its end, again and again, and only counts the
+bytes.
 """
 
 import json
 import os
 import select
 import socket
+import struct
 import sys
 import time
 from array import array
@@ -19,6 +21,8 @@ RECEIVE_BYTES = 1 << 20
 
 # A connection that the server closed, among the statuses of refusals.
 CLOSED = "closed"
+
+NO_ANSWER = "no answer"
 
 # How long answers may stay away when no more requests are sent.
 DRAIN_S = 30.0
@@ -106,8 +110,8 @@ class Connection:
         self.sent_at = 0.0
 
     def send_next(self) -> bool:
-        """Whether all of it is on its way. Its time begins when it is about to be sent: what the generator takes to make
-        it is no part of it, as it is none of the raw disk's time."""
+        """Whether all of it is on its way. Its time begins when it is about to be sent: what the generator takes to
+        make it is no part of it, as it is none of the raw disk's time."""
         if self._sequence < 0:
             request = self._before
         else:
@@ -159,7 +163,7 @@ class Appender:
         while len(latencies) + refused[CLOSED] < self._sent:
             events = self._epoll.poll(DRAIN_S)
             if not events:
-                refused["no answer"] += self._sent - len(latencies) - refused[CLOSED]
+                refused[NO_ANSWER] += self._sent - len(latencies) - refused[CLOSED]
                 break
             for handle, event in events:
                 connection = connections[handle]
@@ -202,6 +206,43 @@ class Appender:
         """The server closed it: its request counts as refused, and there will be no other."""
         self._epoll.unregister(handle)
         self._refused[CLOSED] += 1
+
+
+def append_alone(load: AppendLoad) -> LoadResult:
+    """One connection as a plain client has it: it sends, and sleeps in the read of the answer. What waiting for one of
+    many would take on top is nothing that a lone client pays."""
+    connection = Connection(load, 0, os.urandom(load.body_bytes))
+    connection.socket.setblocking(True)
+    # Not by `settimeout`, which would look before every read whether there is something.
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(DRAIN_S), 0))
+    expected = b"200" if load.producer else b"204"
+    latencies = array("d")
+    refused: Counter[str] = Counter()
+    sent = 0
+    cpu, start = time.process_time(), time.perf_counter()
+    now, until = start, start + load.seconds
+    while now < until and sent < load.requests_max and not refused[CLOSED] and not refused[NO_ANSWER]:
+        connection.send_next()
+        sent += 1
+        answer = b""
+        while not is_complete(answer):
+            try:
+                more = connection.receive(4096)
+            except BlockingIOError:
+                refused[NO_ANSWER] += 1
+                break
+            now = time.perf_counter()
+            if not more:
+                refused[CLOSED] += 1
+                break
+            answer += more
+        else:
+            latencies.append(now - connection.sent_at)
+            if answer[9:12] != expected:
+                refused[answer[9:12].decode()] += 1
+    confirmed = sent - refused.total()
+    cpu = time.process_time() - cpu
+    return result(confirmed, confirmed * load.body_bytes, max(now - start, 1e-9), cpu, latencies, refused)
 
 
 class Reader:
@@ -296,7 +337,12 @@ def result(
 
 def main() -> None:
     asked: dict[str, Any] = json.load(sys.stdin)
-    outcome = Appender(AppendLoad(**asked)).run() if "paths" in asked else read_through(ReadLoad(**asked))
+    if "paths" not in asked:
+        outcome = read_through(ReadLoad(**asked))
+    elif len(asked["paths"]) == 1:
+        outcome = append_alone(AppendLoad(**asked))
+    else:
+        outcome = Appender(AppendLoad(**asked)).run()
     json.dump(outcome._asdict(), sys.stdout)
 
 

@@ -82,6 +82,19 @@ def test_no_answer_of_any_kind_passes_an_entry_that_is_not_durable(command: Comm
     assert [pending.needs_entry for pending in (first, open_, in_flight)] == [2, 2, 2]
 
 
+def test_nothing_is_applied_between_a_group_that_leaves_and_the_note_of_its_changes() -> None:
+    """It would be among them, and be shown to readers when that group is durable (P12)."""
+    engine = opened()
+    engine.submit(append(b"leaves"))
+    group = engine.commits.next_group()
+    assert group is not None
+    with pytest.raises(AssertionError):
+        engine.submit(append(b"too early"))
+    engine.commits.handed_over(group)
+    assert group.changes is not None
+    assert [view.tail for view in group.changes.streams.values()] == [1]
+
+
 def test_an_answer_behind_the_next_group_waits_for_that_one() -> None:
     engine = opened()
     engine.submit(append(b"first"))

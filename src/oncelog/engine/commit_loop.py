@@ -3,7 +3,8 @@
     submit -> load what is missing of what `needs` asks -> decide -> encode into the open group -> apply to the state
               (appends of one record wait until the group leaves, or for the end of the turn if one is being
               written, `take_queued`: those of one stream share a batch)
-    next_group -> seal the open group; the shell writes and syncs it
+    next_group -> seal the open group; the shell gives it to whoever writes and syncs it
+    handed_over -> note what it will change for readers, while the disk is at work
     written -> reveal the group's changes
     answer -> tell everyone who waited for it
 
@@ -266,6 +267,8 @@ class CommitLoop:
         group = self._open
         if group is not None:
             return None if size > group.room or (group.reserved and not urgent) else group
+        # The changes of the group before were noted: what is applied from now on is not among them (P12).
+        assert self._in_flight is None or self._in_flight.changes is not None
         needed = max(size, self._turn_bytes) + GROUP_HEADER.size
         if needed > self._journal.payload_bytes_max:
             return None
@@ -389,7 +392,8 @@ class CommitLoop:
         return self._journal.durable_group
 
     def next_group(self) -> Group | None:
-        """Seal the open group. The caller writes `group.buffers` under `group.open` and then calls `written`."""
+        """Seal the open group. The caller has `group.buffers` written under `group.open`, calls `handed_over` at once,
+        and `written` when it is on disk."""
         self.take_queued()
         group = self._open
         if group is None or self._in_flight is not None:
@@ -398,11 +402,16 @@ class CommitLoop:
         head = GROUP_HEADER.pack(last_entry - group.entry_count + 1, group.entry_count)
         group.buffers = joined(head, group.buffers)
         group.last_entry = last_entry
-        group.changes = take_changes(self.state)
         self._journal.seal(group.open, group.payload_bytes)
         self._open = None
         self._in_flight = group
         return group
+
+    def handed_over(self, group: Group) -> None:
+        """Note what the group will change for readers: they need it when it is durable, and the disk is at work
+        meanwhile. Nothing was applied since it was sealed."""
+        assert group is self._in_flight
+        group.changes = take_changes(self.state)
 
     def proof_group(self) -> Group | None:
         """An empty group, when nothing else is going on: it proves the one before it. None if there is no room."""

@@ -222,6 +222,7 @@ class Engine:
             self._unproven = True
             if not (all_wait and self._poller.write(group)):
                 self._writer.write(group)
+            commits.handed_over(group)
 
     def _written(self, group: Group) -> None:
         """A group is durable. The next one leaves before the answers do, so that the disk is never idle meanwhile."""

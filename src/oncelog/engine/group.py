@@ -43,6 +43,7 @@ class Group:
         self.last_entry = 0
         self.answers: list[tuple[Reply, Outcome]] = []
         self.changes: ViewChanges | None = None
+        """For readers; None until the group was handed over to be written."""
 
 
 def joined(head: bytes, buffers: list[bytes]) -> list[bytes]:

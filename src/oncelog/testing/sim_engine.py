@@ -268,6 +268,7 @@ class SimEngine:
         group = self.commits.next_group()
         if group is None:
             return False
+        self.commits.handed_over(group)
         self._in_flight = group
         self._unproven = True
         return True
