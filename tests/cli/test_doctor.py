@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from oncelog.cli import exits, machine
 from oncelog.cli.main import app
 from oncelog.limits import MIB
 from oncelog.spark import java as spark_java
+from tests.cli.running import PROGRAM
 
 NAMES = (
     "python", "record codec", "event loop", "processors", "memory", "open files", "clock", "data", "free space",
@@ -127,12 +129,31 @@ def test_file_system_in_memory_or_over_a_network_warns(monkeypatch: pytest.Monke
         assert machine.file_system(tmp_path).status == status
 
 
-@pytest.mark.parametrize(("hard", "status"), [(256, "fail"), (4096, "warn"), (65536, "ok"), (-1, "ok")])
+@pytest.mark.parametrize(
+    ("hard", "status"),
+    [(256, "fail"), (4096, "warn"), (20_000, "warn"), (23_368, "warn"), (23_369, "ok"), (65536, "ok"), (-1, "ok")],
+)
 def test_limit_of_open_files_is_judged(monkeypatch: pytest.MonkeyPatch, hard: int, status: str) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (256, hard))
     check = machine.open_files()
     assert check.status == status
     assert bool(check.hint) == (status != "ok")
+
+
+def test_as_many_connections_are_said_as_a_server_says() -> None:
+    """Both with the limits of a small machine, in processes of their own."""
+    few = ["sh", "-c", 'ulimit -n 4096 && exec "$@"', "sh", PROGRAM]
+    doctor = subprocess.run([*few, "doctor", "--http", "127.0.0.1:0", "--json"], capture_output=True, check=False)
+    (check,) = (check for check in json.loads(doctor.stdout)["checks"] if check["name"] == "open files")
+    assert check["found"] == "4,096 at most: 3,136 connections at once"
+    assert "24,608 are enough for 20,000 connections" in check["hint"]
+    command = [*few, "serve", "--in-memory", "--http", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("ready ")
+        server.terminate()
+        _, told = server.communicate(timeout=60)
+    assert told.startswith("oncelog: 3,136 connections at once and not 20,000: this process may open 4,096 files, ")
 
 
 def test_java_and_where_it_comes_from_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

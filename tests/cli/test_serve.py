@@ -1,5 +1,7 @@
 """`oncelog serve`: it says when it is ready, stops when told, and a start that fails says why in one line."""
 
+import errno
+import os
 import signal
 import socket
 from pathlib import Path
@@ -9,7 +11,9 @@ from typer.testing import CliRunner
 
 from oncelog.cli import exits
 from oncelog.cli.main import app
-from oncelog.limits import FRAME_ALIGN_BYTES
+from oncelog.errors import DiskFull
+from oncelog.limits import FRAME_ALIGN_BYTES, MIB
+from oncelog.servers import room
 from oncelog.storage.frame import FRAME_HEADER, FRAME_MAGIC
 from oncelog.storage.index.child import journal_directory
 from oncelog.storage.segment import segment_name
@@ -92,6 +96,54 @@ def test_address_in_use_is_refused_and_leaves_nothing_on_disk(tmp_path: Path) ->
     assert code == exits.REFUSED
     assert not (tmp_path / "log").exists()
     assert f"cannot listen on {address}: another process does" in message
+
+
+def make_disk_small(monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> None:
+    """Every disk, as far as the system says how much is free."""
+    blocks = free_bytes // 4096
+    state = os.statvfs_result((4096, 4096, 5 * blocks, blocks, blocks, 0, 0, 0, 0, 255))
+    for name in ("statvfs", "fstatvfs"):
+        monkeypatch.setattr(os, name, lambda _place: state)
+
+
+def test_disk_without_room_to_begin_is_told_in_one_line_and_left_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_disk_small(monkeypatch, 20 * MIB)
+    log = tmp_path / "log"
+    result = CliRunner().invoke(app, ["serve", "--data", str(log), *ANY_PORT])
+    assert result.exit_code == exits.REFUSED
+    assert result.stderr == (
+        f"oncelog: cannot open {log}: 20 MiB are free there, and a new log begins with 64 MiB and soon takes 256 MiB "
+        "(make room, name another --data, or set a smaller storage.segment_bytes)\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_log_that_is_there_is_opened_on_a_disk_without_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It can still be read, and what it has in advance is still written to."""
+    with serving("--data", str(tmp_path), *ANY_PORT) as server:
+        assert server.stop() == exits.DONE
+    make_disk_small(monkeypatch, 0)
+    room.refuse_to_begin(tmp_path, 64 * MIB)
+    with pytest.raises(DiskFull):
+        room.refuse_to_begin(tmp_path / "another", 64 * MIB)
+
+
+@pytest.mark.parametrize("error", [DiskFull("cannot open the journal"), OSError(errno.ENOSPC, "no space")])
+def test_start_that_runs_out_of_room_says_how_much_there_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    def run_out(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("oncelog.servers.process.run", run_out)
+    make_disk_small(monkeypatch, 90 * MIB)
+    result = CliRunner().invoke(app, ["serve", "--data", str(tmp_path), *ANY_PORT])
+    assert result.exit_code == exits.REFUSED
+    what = "cannot open the journal" if isinstance(error, DiskFull) else "No space left on device"
+    way = "make room for a whole segment, and some for the index"
+    assert result.stderr == f"oncelog: cannot open {tmp_path}: {what}; 90 MiB are free there ({way})\n"
 
 
 def test_unknown_host_is_refused() -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from unittest import mock
 
 import uvloop
+from prometheus_client.parser import text_string_to_metric_families
 
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.open import open_engine, open_in_memory
@@ -26,6 +27,7 @@ from oncelog.servers import http
 from oncelog.servers.http import HttpServer
 from oncelog.servers.metrics import Counts
 from oncelog.servers.settings import HttpSettings
+from oncelog.storage.index.child import journal_directory
 from tests.servers.talking import PATIENCE_S, Answer, Client
 
 Result = TypeVar("Result")
@@ -61,6 +63,18 @@ class Running:
         """One request on a connection of its own: what any other client sees meanwhile."""
         with self.client() as client:
             return client.ask(method, target, body, headers)
+
+    def metrics(self) -> dict[str, float]:
+        """What a monitor reads, by name; labels stand behind it in brackets."""
+        answer = self.ask("GET", "/metrics")
+        assert answer.headers["content-type"].startswith("text/plain")
+        found: dict[str, float] = {}
+        for family in text_string_to_metric_families(answer.body.decode()):
+            assert family.documentation
+            for sample in family.samples:
+                labels = "".join(f"[{value}]" for value in sample.labels.values())
+                found[sample.name + labels] = sample.value
+        return found
 
     def on_loop(self, look: Callable[[], Result]) -> Result:
         """What `look` says on the loop's thread, where the engine may be looked at."""
@@ -162,7 +176,8 @@ class Running:
             self.engine = open_in_memory(loop, settings=self._engine_settings, fatal=self._bugs.append)
         else:
             self.engine = open_engine(self._directory, loop, settings=self._engine_settings, fatal=self._bugs.append)
-        self.server = HttpServer(self.engine, self._settings, loop, Counts())
+        journal = None if self._directory is None else journal_directory(self._directory)
+        self.server = HttpServer(self.engine, self._settings, loop, Counts(), journal=journal)
         self._ready.set_result(await self.server.start())
         await self._stop.wait()
         await self.server.stop()

@@ -35,6 +35,7 @@ class Answer(NamedTuple):
         assert problem["title"] == problem["code"].replace("_", " ")
         assert problem["detail"]
         assert isinstance(problem["hint"], str)
+        assert problem["hint"], "every error says what to do about it"
         assert isinstance(problem["retryable"], bool)
         code: str = problem["code"]
         return code

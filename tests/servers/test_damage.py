@@ -1,5 +1,6 @@
 """P9 over HTTP: bytes on disk that are not what was written are named to whoever reads them, and end nothing."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +65,17 @@ def test_no_byte_that_means_anything_is_served_damaged(tmp_path: Path, byte: int
         assert b"event: data" not in server.ask("GET", f"{BAD}?offset=0&live=sse").body
 
 
+def test_damage_is_said_aloud_with_the_stream_that_it_is_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def flip(content: bytearray, _begin: int, end: int) -> None:
+        content[end - 10] ^= 0x01
+
+    with damaged(tmp_path, flip) as server:
+        for target in (BAD, f"{BAD}?offset=0&live=long-poll", f"{BAD}?offset=0&live=sse", "/v1/receipts/bad/m"):
+            server.ask("GET", target)
+            told = capsys.readouterr().err
+            assert re.fullmatch(r"oncelog: stream 'bad', partition 0: .+ in segment-\d+ at byte \d+\n", told), target
+
+
 def break_records(content: bytearray, begin: int, end: int) -> None:
     """The checksum is right, and no record can be told from the next."""
     content[begin + codec.HEADER_BYTES] ^= 0x7F
@@ -71,12 +83,15 @@ def break_records(content: bytearray, begin: int, end: int) -> None:
     content[begin + codec.CRC_AT : begin + codec.ATTRIBUTES_AT] = checksum.to_bytes(4, "big")
 
 
-def test_batch_that_cannot_be_decoded_is_damage_to_those_who_want_its_records(tmp_path: Path) -> None:
+def test_batch_that_cannot_be_decoded_is_damage_to_those_who_want_its_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with damaged(tmp_path, break_records) as server:
         for target in (BAD, f"{BAD}?offset=0&live=long-poll"):
             answer = server.ask("GET", target)
             assert_named(answer)
             assert "the batch at offset 0 cannot be decoded" in answer.json["detail"]
+            assert capsys.readouterr().err.startswith("oncelog: stream 'bad', partition 0: the batch at offset 0 ")
         assert b"event: data" not in server.ask("GET", f"{BAD}?offset=0&live=sse").body
 
 
@@ -125,7 +140,8 @@ def damaged_index(directory: Path, damage: Callable[[Path], None]) -> Iterator[R
 def assert_index_named(answer: Answer) -> None:
     assert (answer.status, answer.code) == (500, "damaged")
     assert "index" in answer.json["file"]
-    assert "-1" not in answer.json["detail"]
+    assert "byte -1" not in answer.json["detail"]
+    assert -1 not in answer.json.values()
 
 
 def test_damaged_row_of_a_producer_is_told_to_whoever_needs_it(tmp_path: Path) -> None:

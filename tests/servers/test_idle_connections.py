@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from oncelog.limits import HTTP_BACKLOG_MAX, KIB
-from oncelog.servers.process import FILES_BESIDE_SOCKETS, connections_allowed
+from oncelog.servers.descriptors import FILES_BESIDE_SOCKETS, connections_allowed
 from tests.servers.process import Process, process
 from tests.servers.talking import PATIENCE_S, Client
 

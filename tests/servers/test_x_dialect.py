@@ -161,6 +161,7 @@ def test_displaced_session_is_fenced_whatever_it_sends(shared: Running, text: st
     for seq in (0, 1, 5):
         answer = shared.ask("POST", text, b"zombie", x(seq, "run-1"))
         assert (answer.status, answer.headers["x-current-epoch"]) == (403, "2")
+        assert (answer.code, answer.json["current"], "claimed" in answer.json) == ("fenced", 2, False)
     assert shared.ask("POST", text, b"zombie", x(1, "run-1", epoch=1)).status == 403
     assert shared.ask("GET", text).body == b"ab"
 

@@ -53,7 +53,7 @@ def test_group_that_does_not_fit_goes_to_the_next_segment() -> None:
     journal.append([HALF])
     assert journal.append([HALF]) == SECTORS + 1
     assert payloads(journal) == [HALF, HALF]
-    assert journal.stats == (2, SPARES_WANTED - 1, (SPARES_WANTED + 1) * S, S + 512 + S // 2 + 512)
+    assert journal.stats == (2, SPARES_WANTED - 1, (SPARES_WANTED + 1) * S, S + 512 + S // 2 + 512, S)
 
 
 def test_group_may_fill_a_segment_to_its_last_byte() -> None:
@@ -223,7 +223,7 @@ def test_trimmed_segments_become_spares_and_then_are_removed() -> None:
     journal = open_journal(disk)
     last = [journal.append([HALF], urgent=True) for _ in range(4)][-1]
     assert last is not None
-    assert journal.stats == (4, 0, 4 * S, 3 * S + 512 + S // 2 + 512)
+    assert journal.stats == (4, 0, 4 * S, 3 * S + 512 + S // 2 + 512, S)
     while journal.prepare():
         pass
     trimmed = 2 * SECTORS + 9

@@ -472,12 +472,13 @@ def test_command_names_damage_and_ends_with_4(directory: Path) -> None:
     flip(journal_directory(directory) / SEGMENT, 1024 + 40)
     result = CliRunner().invoke(app, ["verify", str(directory)])
     assert result.exit_code == 4
-    assert f"in {SEGMENT} at byte 1024" in result.stdout
+    segment = str(journal_directory(directory) / SEGMENT)
+    assert f"in {segment} at byte 1024 (" in result.stdout, "as a user can open it"
     assert result.stdout.count("not counted") == 4, "what lies behind the damage was not looked at"
     result = CliRunner().invoke(app, ["verify", str(directory), "--json"])
     assert result.exit_code == 4
     report = json.loads(result.stdout)
-    assert report["damages"][0]["position"] == 1024
+    assert (report["damages"][0]["file"], report["damages"][0]["position"]) == (segment, 1024)
     assert [report[name] for name in ("topics", "streams", "records", "ids")] == [None] * 4
 
 
@@ -507,7 +508,7 @@ def test_damaged_header_of_the_only_segment_is_damage(directory: Path, position:
     flip(journal_directory(directory) / SEGMENT, position, 0x01)
     report = verify(directory)
     assert [(damage.file, damage.position) for damage in report.damages] == [(SEGMENT, 0)]
-    assert_command_ends_with_4(directory, f"in {SEGMENT} at byte 0")
+    assert_command_ends_with_4(directory, f"in {journal_directory(directory) / SEGMENT} at byte 0")
 
 
 def test_missing_segment_is_damage(tmp_path: Path) -> None:
@@ -522,7 +523,7 @@ def test_missing_segment_is_damage(tmp_path: Path) -> None:
     segments[1].unlink()
     report = verify(tmp_path)
     assert [(damage.what, damage.file) for damage in report.damages] == [("segment missing", segments[1].name)]
-    assert_command_ends_with_4(tmp_path, "segment missing", segments[1].name)
+    assert_command_ends_with_4(tmp_path, f"segment missing in {segments[1]}")
 
 
 def test_all_segments_missing_is_damage_if_the_index_knows_better(directory: Path) -> None:

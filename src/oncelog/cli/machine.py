@@ -43,8 +43,6 @@ FREE_BYTES_WANTED: Final = 10 * 1024 * limits.MIB
 MEMORY_BYTES_WANTED: Final = 1024 * limits.MIB
 
 FILES_MIN: Final = 4 * limits.SEGMENT_FILES_OPEN_MAX
-FILES_WANTED: Final = 20_000 + limits.HTTP_BACKLOG_MAX + 2 * limits.SEGMENT_FILES_OPEN_MAX
-"""The connections that a server takes by default, those that come at once, and the files of its journal and index."""
 
 SYNC_WRITE_BYTES: Final = 4096
 SYNC_FILE_BYTES: Final = 4 * limits.MIB
@@ -115,14 +113,21 @@ def memory() -> Check:
 
 
 def open_files() -> Check:
-    """A server raises the soft limit by itself, so the hard one counts."""
+    """A server raises the soft limit by itself, so the hard one counts. How many connections that is, the server says:
+    some files are the log's, and some are kept for connections that come all at once."""
+    from oncelog.servers.descriptors import connections_allowed, files_wanted
+    from oncelog.servers.settings import HttpSettings
+
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = HttpSettings().connections_max
     if hard == resource.RLIM_INFINITY:
-        return Check("open files", "ok", "unlimited")
-    found = f"{hard:,} at most"
-    if hard >= FILES_WANTED:
+        return Check("open files", "ok", f"unlimited: {wanted:,} connections at once")
+    connections, _ = connections_allowed(wanted, hard)
+    found = f"{hard:,} at most: {connections:,} connections at once"
+    if connections == wanted:
         return Check("open files", "ok", found)
-    hint = f"20,000 connections need {FILES_WANTED:,}: raise the hard limit of this user, or lower http.connections_max"
+    hint = f"{files_wanted(wanted):,} are enough for {wanted:,} connections, the default of http.connections_max: "
+    hint += "raise the hard limit of this user, or lower that setting"
     return Check("open files", "fail" if hard < FILES_MIN else "warn", found, hint)
 
 

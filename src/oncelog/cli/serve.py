@@ -3,17 +3,22 @@
 import contextlib
 import errno
 import os
+import shutil
 import socket
 import sys
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from oncelog import limits
 from oncelog.cli import exits
+from oncelog.cli.machine import existing, size
 from oncelog.cli.screen import end
-from oncelog.errors import Corruption, StorageError
+from oncelog.errors import Corruption, DiskFull, StorageError
+
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def serve_command(
@@ -58,9 +63,13 @@ def serve_command(
         end(exits.USAGE, f"{error}{hint}")
     try:
         code = run(chosen, _ready)
+    except DiskFull as error:
+        end(exits.REFUSED, _no_room(error.what, chosen.data, chosen.storage.segment_bytes))
     except StorageError as error:
         end(exits.DAMAGED if isinstance(error, Corruption) else exits.REFUSED, f"cannot open {chosen.data}: {error}")
     except OSError as error:
+        if error.errno in _NO_SPACE:
+            end(exits.REFUSED, _no_room(os.strerror(error.errno), chosen.data, chosen.storage.segment_bytes))
         end(exits.REFUSED, _os_error(error, chosen.data, chosen.http.address))
     if code == exits.DONE and sys.stderr.isatty():
         typer.echo("oncelog: stopped; every request that was accepted is answered", err=True)
@@ -83,6 +92,21 @@ def _assignment(text: str) -> tuple[str, object]:
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
     return key.strip(), document["value"] if len(document) == 1 else value
+
+
+def _no_room(what: str, data: Path | None, segment_bytes: int) -> str:
+    """What is free, what is needed, what to do. Of a log that is there only the journal knows what it lacks."""
+    from oncelog.servers.room import has_segments
+
+    assert data is not None, "memory is no disk"
+    free = shutil.disk_usage(existing(data)).free
+    if has_segments(data) or free >= segment_bytes:
+        way = "make room for a whole segment, and some for the index"
+        return f"cannot open {data}: {what}; {size(free)} are free there ({way})"
+    soon = (limits.SPARES_WANTED + 1) * segment_bytes
+    begins = f"a new log begins with {size(segment_bytes)} and soon takes {size(soon)}"
+    ways = "make room, name another --data, or set a smaller storage.segment_bytes"
+    return f"cannot open {data}: {size(free)} are free there, and {begins} ({ways})"
 
 
 def _os_error(error: OSError, data: Path | None, address: str) -> str:

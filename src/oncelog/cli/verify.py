@@ -45,6 +45,8 @@ def verify_command(
 
 def _verify_directory(directory: Path, *, json: bool) -> None:
     # Imported here: storage takes a quarter of a second that no other verb should pay.
+    from oncelog.storage.index.child import index_directory, journal_directory
+    from oncelog.storage.index.lmdb_index import DATA_NAME
     from oncelog.storage.verify import Damage, verify
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
@@ -54,6 +56,15 @@ def _verify_directory(directory: Path, *, json: bool) -> None:
             report = verify(directory, lambda done, total: bar.update(task, completed=done, total=total))
     except StorageError as error:
         end(exits.REFUSED, f"cannot verify: {error}")
+
+    def path_of(file: str) -> str:
+        """As it can be opened from here. Storage knows a file of the journal by its name alone."""
+        if not file or "/" in file:
+            return file
+        return str((index_directory(directory) if file == DATA_NAME else journal_directory(directory)) / file)
+
+    for damage in report.damages:
+        damage.file = path_of(damage.file)
 
     def described(damage: Damage) -> str:
         where = f" in {damage.file}" if damage.file else ""

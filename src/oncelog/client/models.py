@@ -158,6 +158,9 @@ class Health(Struct, frozen=True):
     durability: str
     version: str
     entry: int
+    writes: str = "accepted"
+    """Or refused, with the reason: the disk has no room. It can still be read."""
+    reason: str | None = None
 
 
 # --- commits -----------------------------------------------------------------------------------------------------

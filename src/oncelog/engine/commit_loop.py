@@ -17,6 +17,7 @@ whatever the answer is (P12). No rule decides whether an answer "depends".
 
 from collections import deque
 from collections.abc import Callable
+from typing import Literal
 
 from oncelog import limits
 from oncelog.core import needs
@@ -381,6 +382,15 @@ class CommitLoop:
     def waiting(self) -> int:
         """Commands that could not be taken yet: a server stops reading from its sockets while there are any."""
         return len(self._waiting)
+
+    @property
+    def full(self) -> Literal["disk", "index"] | None:
+        """What has no room, so that the largest write would be refused; a smaller one may still fit what is left, and
+        segments that were made ready before the disk was full are used up first."""
+        if self.held and self.index_full:
+            return "index"
+        largest = min(limits.BATCH_BYTES_MAX, self._journal.payload_bytes_max)
+        return "disk" if self.disk_full and not self._journal.has_room(largest) else None
 
     @property
     def last_group(self) -> int:

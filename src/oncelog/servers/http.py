@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 from oncelog import limits
 from oncelog.engine.damage import damaged
 from oncelog.engine.engine import Engine
 from oncelog.errors import StorageError
-from oncelog.protocols.http.actions import Action
+from oncelog.protocols.http.actions import Action, ListProducers, Read, Receipt, Stand
 from oncelog.protocols.http.parser import BodyBudget
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.protocols.http.routes import Router
@@ -34,9 +35,12 @@ class HttpServer:
         loop: asyncio.AbstractEventLoop,
         counts: Counts,
         backlog: int = limits.HTTP_BACKLOG_MAX,
+        journal: Path | None = None,
     ) -> None:
         self.engine = engine
         self._backlog = backlog
+        self.journal = journal
+        """Where it is, for those who ask how much room there is; None if it is in memory."""
         self.settings = settings
         self.loop = loop
         self.counts = counts
@@ -113,7 +117,10 @@ class HttpServer:
             # A row of the index could not be read: it is looked at first, so that nothing was begun or told.
             assert slot.answer is None
             refusal = damaged(error)
-            self.counts.other(refusal)
+            if isinstance(action, Read | Stand | ListProducers | Receipt):
+                self.counts.other(refusal, action.topic, action.partition)
+            else:
+                self.counts.other(refusal)
             slot.done(problem_of(refusal))
 
     def _sweep(self) -> None:

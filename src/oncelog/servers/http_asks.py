@@ -1,6 +1,7 @@
 """What takes more than one command, or none: cuts, listings, receipts, publishes by id, health, metrics."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -16,7 +17,8 @@ from oncelog.engine.provenance import WrittenBy
 from oncelog.engine.seek import Stood
 from oncelog.protocols.http import actions, admin, answers
 from oncelog.protocols.http.refusal_map import problem_of
-from oncelog.servers.metrics import Counts, exposition
+from oncelog.servers.metrics import Counts, Now, exposition
+from oncelog.servers.room import free_bytes, why_refused
 
 Answer = Callable[[bytes], None]
 
@@ -25,6 +27,8 @@ class Face(Protocol):
     """What the metrics tell of the server."""
 
     connections: dict[Any, None]
+    journal: Path | None
+    """Where the journal is; None if it is in memory."""
 
 
 class Asks:
@@ -41,8 +45,7 @@ class Asks:
             case actions.Health():
                 answer(self._health())
             case actions.Metrics():
-                text = exposition(self._engine, self._counts, len(self._face.connections))
-                answer(answers.full(200, CONTENT_TYPE_LATEST, text, b"Cache-Control: no-store\r\n"))
+                answer(self._metrics())
             case actions.Cut():
                 answer(self._cut(action))
             case actions.Stood():
@@ -61,15 +64,26 @@ class Asks:
                 raise AssertionError(f"not a question: {action}")
 
     def _health(self) -> bytes:
+        """Whoever gets it knows that the server lives, so it is 200 in any case: to start anew makes no room on a disk,
+        and to be taken out of service would end the reads, too."""
         engine = self._engine
+        reason = why_refused(engine)
         return answers.json(
             {
-                "status": "ok",
+                "status": "ok" if reason is None else "no_room",
+                "writes": "accepted" if reason is None else "refused",
+                "reason": reason,
                 "durability": engine.durability,
                 "version": __version__,
                 "entry": engine.view.entry_number,
             }
         )
+
+    def _metrics(self) -> bytes:
+        engine, counts, face = self._engine, self._counts, self._face
+        now = Now(len(face.connections), why_refused(engine) is not None, free_bytes(face.journal))
+        text = exposition(engine, counts, now)
+        return answers.full(200, CONTENT_TYPE_LATEST, text, b"Cache-Control: no-store\r\n")
 
     def _cut(self, action: actions.Cut) -> bytes:
         cut = self._engine.lookups.cut(action.topics)
@@ -173,12 +187,13 @@ class Asks:
             assert isinstance(outcome, ReceiptFound)
 
             def told(producer: WrittenBy | Refusal | None) -> None:
+                # Ids of a zone may lie in another topic than the one asked.
+                topic, partition = engine.lookups.name_of(outcome.stream_id)
                 if isinstance(producer, Refusal):
-                    self._counts.other(producer)
+                    self._counts.other(producer, topic, partition)
                     answer(problem_of(producer))
                     return
-                # Ids of a zone may lie in another topic than the one asked.
-                answer(admin.receipt_answer(*engine.lookups.name_of(outcome.stream_id), outcome, producer))
+                answer(admin.receipt_answer(topic, partition, outcome, producer))
 
             if outcome.gone:
                 told(None)

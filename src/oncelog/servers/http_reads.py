@@ -153,7 +153,7 @@ class Reads:
             return
 
         def found(result: ReadResult | Refusal) -> None:
-            shown = self.shown(standing, start, result, raw=action.raw)
+            shown = self.shown(action, standing, start, result, raw=action.raw)
             if isinstance(shown, Refusal):
                 turn.done(refused(shown))
                 return
@@ -178,13 +178,13 @@ class Reads:
 
         def told(result: ReadResult | Refusal) -> None:
             if isinstance(result, Refusal):
-                self._counts.other(result)
+                self._counts.other(result, action.topic, action.partition)
             found(result)
 
         return self.engine.reads.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, told)
 
     def shown(
-        self, standing: Standing, start: int, result: ReadResult | Refusal, *, raw: bool = False
+        self, action: Read, standing: Standing, start: int, result: ReadResult | Refusal, *, raw: bool = False
     ) -> tuple[Standing, Found] | Refusal:
         """What of a read goes into one answer, and where the stream stood when it was planned."""
         if isinstance(result, Refusal):
@@ -197,7 +197,7 @@ class Reads:
             return now, read.decoded(found, self.settings.read_bytes_max)
         except read.Undecodable as error:
             damaged = self.engine.reads.undecodable(standing.stream_id, error.base_offset, str(error))
-            self._counts.other(damaged)
+            self._counts.other(damaged, action.topic, action.partition)
             return damaged
 
     def standing(self, name: str, partition: int) -> Standing | None:
@@ -269,7 +269,7 @@ class LongPoll(Reading):
             return
 
         def found(result: ReadResult | Refusal) -> None:
-            shown = self._reads.shown(standing, self._start, result, raw=self._action.raw)
+            shown = self._reads.shown(self._action, standing, self._start, result, raw=self._action.raw)
             if isinstance(shown, Refusal):
                 self._turn.done(refused(shown))
             else:
@@ -364,7 +364,7 @@ class EventStream(Reading):
         self._is_reading = False
         if self._is_over:
             return
-        shown = self._reads.shown(self._standing, self._start, result)
+        shown = self._reads.shown(self._action, self._standing, self._start, result)
         if isinstance(shown, Refusal):
             self.end()  # deleted, trimmed under the reader, or damaged: it comes back and is told
             return

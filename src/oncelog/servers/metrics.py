@@ -5,6 +5,7 @@ Counting is adding to plain numbers on the loop's thread; prometheus-client only
 
 import sys
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
@@ -36,12 +37,14 @@ class Counts:
             self.confirms += 1
             self.records += outcome.next - outcome.first
 
-    def other(self, outcome: Outcome) -> None:
-        """Any other answer of the engine. Damage is said aloud, too: whoever runs the server must hear of it."""
+    def other(self, outcome: Outcome, topic: str = "", partition: int = 0) -> None:
+        """Any other answer of the engine. Damage is said aloud, too: whoever runs the server must hear of it, and whose
+        it is if the one who met it knows."""
         if isinstance(outcome, Refusal):
             self.refusals[outcome.code] = self.refusals.get(outcome.code, 0) + 1
             if isinstance(outcome, Damaged):
-                sys.stderr.write(f"oncelog: {told_of(outcome)}\n")
+                whose = f"stream {topic!r}, partition {partition}: " if topic else ""
+                sys.stderr.write(f"oncelog: {whose}{told_of(outcome)}\n")
         elif isinstance(outcome, CommitConfirmed):
             if outcome.duplicate:
                 self.duplicates += 1
@@ -64,11 +67,21 @@ def told_of(damaged: Damaged) -> str:
     return damaged.what + where + (f" at byte {damaged.position}" if damaged.position >= 0 else "")
 
 
+class Now(NamedTuple):
+    """What neither the counters nor the engine tell: how it is at this moment."""
+
+    connections: int
+    writes_refused: bool
+    """For want of room."""
+    free_bytes: int | None
+    """Of the disk that holds the log; None if there is no such disk."""
+
+
 class _Collector(Collector):
-    def __init__(self, engine: Engine, counts: Counts, connections: int) -> None:
+    def __init__(self, engine: Engine, counts: Counts, now: Now) -> None:
         self._engine = engine
         self._counts = counts
-        self._connections = connections
+        self._now = now
 
     def collect(self) -> Iterator[Metric]:
         counts = self._counts
@@ -90,7 +103,7 @@ class _Collector(Collector):
         yield CounterMetricFamily("oncelog_http_stalled", "Clients cut because they did not read.", counts.cut_stalled)
         refused = counts.connections_refused
         yield CounterMetricFamily("oncelog_http_connections_refused", "Over connections_max.", refused)
-        yield GaugeMetricFamily("oncelog_http_connections", "Open connections.", self._connections)
+        yield GaugeMetricFamily("oncelog_http_connections", "Open connections.", self._now.connections)
         yield CounterMetricFamily("oncelog_groups", "Groups written: one fdatasync each.", engine.commits.groups_total)
         seconds = engine.write_seconds
         yield SummaryMetricFamily(
@@ -107,10 +120,16 @@ class _Collector(Collector):
         stats = engine.journal_stats
         yield GaugeMetricFamily("oncelog_journal_bytes", "Bytes of the journal in use.", stats.used_bytes)
         yield GaugeMetricFamily("oncelog_journal_segments", "Segments of the journal.", stats.segments)
+        yield GaugeMetricFamily("oncelog_journal_spares", "Further segments, written in advance.", stats.spares)
+        refused_now = int(self._now.writes_refused)
+        yield GaugeMetricFamily("oncelog_writes_refused", "1 while writes are refused for want of room.", refused_now)
+        if self._now.free_bytes is not None:
+            free = self._now.free_bytes
+            yield GaugeMetricFamily("oncelog_disk_free_bytes", "Free room of the disk that holds the journal.", free)
 
 
-def exposition(engine: Engine, counts: Counts, connections: int) -> bytes:
+def exposition(engine: Engine, counts: Counts, now: Now) -> bytes:
     """All of it in the text that Prometheus reads."""
     registry = CollectorRegistry()
-    registry.register(_Collector(engine, counts, connections))
+    registry.register(_Collector(engine, counts, now))
     return generate_latest(registry)

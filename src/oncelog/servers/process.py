@@ -1,13 +1,12 @@
 """A server process: open the log, listen, run until told to stop, stop in order.
 
-Start: a look whether the address is free, engine (recovers), then the faces, then the ready line. Stop (SIGTERM,
-SIGINT): the faces take no more and answer what they accepted, then the engine writes, proves and closes. A second
-signal ends it at once: that is a crash, and crashes lose nothing that was confirmed.
+Start: a look whether the address is free and whether a new log has room, engine (recovers), then the faces, then the
+ready line. Stop (SIGTERM, SIGINT): the faces take no more and answer what they accepted, then the engine writes, proves
+and closes. A second signal ends it at once: that is a crash, and crashes lose nothing that was confirmed.
 """
 
 import asyncio
 import contextlib
-import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -16,15 +15,14 @@ from typing import Any
 import msgspec
 import uvloop
 
-from oncelog import limits
 from oncelog.engine.engine import Engine
 from oncelog.engine.open import end_process, open_engine, open_in_memory
+from oncelog.servers.descriptors import allow_files, connections_allowed, files_wanted
 from oncelog.servers.http import HttpServer
 from oncelog.servers.metrics import Counts
+from oncelog.servers.room import refuse_to_begin
 from oncelog.servers.settings import Address, ServerSettings
-
-FILES_BESIDE_SOCKETS = 512
-"""Descriptors for segments, the index, threads and pipes."""
+from oncelog.storage.index.child import journal_directory
 
 
 def run(settings: ServerSettings, ready: Callable[[str], None]) -> int:
@@ -39,12 +37,13 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
         loop.add_signal_handler(number, _told_to_stop, loop, number, stop)
     loop.set_exception_handler(_bug)
     wanted = settings.http.connections_max
-    files = _allow_files(wanted + limits.HTTP_BACKLOG_MAX + FILES_BESIDE_SOCKETS)
+    files = allow_files(files_wanted(wanted))
     connections, backlog = connections_allowed(wanted, files)
     await _try_address(settings.http.listen, loop)
     engine = _opened(settings, loop)
     http = msgspec.structs.replace(settings.http, connections_max=connections)
-    server = HttpServer(engine, http, loop, Counts(), backlog)
+    journal = None if settings.data is None else journal_directory(settings.data)
+    server = HttpServer(engine, http, loop, Counts(), backlog, journal)
     try:
         port = await server.start()
     except OSError:
@@ -81,6 +80,7 @@ async def _try_address(address: Address, loop: asyncio.AbstractEventLoop) -> Non
 def _opened(settings: ServerSettings, loop: asyncio.AbstractEventLoop) -> Engine:
     if settings.data is None:
         return open_in_memory(loop, settings=settings.engine)
+    refuse_to_begin(settings.data, settings.engine.segment_bytes)
     return open_engine(settings.data, loop, settings=settings.engine)
 
 
@@ -100,23 +100,3 @@ def _told_to_stop(loop: asyncio.AbstractEventLoop, number: int, stop: asyncio.Ev
     # The next one has its usual effect.
     loop.remove_signal_handler(number)
     stop.set()
-
-
-def connections_allowed(wanted: int, files: int) -> tuple[int, int]:
-    """(connections at once, how many more may come in one turn of the loop) if this many descriptors are all there are.
-    Files have theirs first: clients that took them all would end the server at the next change of segment."""
-    sockets = files - min(FILES_BESIDE_SOCKETS, files // 2)
-    # What comes in one turn is accepted before the first of it is counted and turned away.
-    backlog = max(1, min(limits.HTTP_BACKLOG_MAX, sockets // 8))
-    return max(1, min(wanted, sockets - backlog)), backlog
-
-
-def _allow_files(wanted: int) -> int:
-    """As many descriptors as the settings may need, as far as the system lets us; returns how many there are."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft == resource.RLIM_INFINITY or soft >= allowed:
-        return wanted if soft == resource.RLIM_INFINITY else soft
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -81,6 +81,7 @@ class JournalStats(NamedTuple):
     """What the files take, spares included."""
     used_bytes: int
     """From the front to the next free address."""
+    segment_bytes: int
 
 
 class Journal(DurableGroups):
@@ -420,7 +421,7 @@ class Journal(DurableGroups):
         segments = self._segment - self._first_segment + 1
         spares = len(self._spares.ready)
         used_bytes = (segments - 1) * self.segment_bytes + self._position
-        return JournalStats(segments, spares, (segments + spares) * self.segment_bytes, used_bytes)
+        return JournalStats(segments, spares, (segments + spares) * self.segment_bytes, used_bytes, self.segment_bytes)
 
 
 def _write_fault(open_group: OpenGroup, error: OSError) -> DiskFault:

@@ -172,6 +172,24 @@ def test_hint_is_about_what_was_met(refusal: o.Refusal, says: str, not_this: str
     assert not not_this or not_this not in hint
 
 
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (o.Fenced(2, -1), {"current"}),
+        (o.Fenced(2, 1), {"current", "claimed"}),
+        (o.TxnRefused("MAPPING"), {"reason"}),
+        (o.TxnRefused("FENCED", 7, 0), {"reason", "producer_id", "epoch"}),
+        (o.Damaged("the index is damaged", "", -1), {"what"}),
+        (o.Damaged("the index is damaged", "index/data.mdb", -1), {"what", "file"}),
+        (o.Damaged("a batch is damaged", "segment-0", 0), {"what", "file", "position"}),
+    ],
+)
+def test_number_that_is_not_known_is_left_out(refusal: o.Refusal, told: set[str]) -> None:
+    problem = split(problem_of(refusal))[2]
+    assert set(problem) == MEMBERS | told
+    assert -1 not in problem.values()
+
+
 def test_reason_that_is_about_no_number_has_none() -> None:
     problem = split(problem_of(o.ClaimInvalid("nothing is named")))[2]
     assert set(problem) == MEMBERS | {"reason"}

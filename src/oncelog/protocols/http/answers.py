@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from oncelog.core.content_type import JSON
+from oncelog.protocols.http.hints import HINTS
 
 COMMON: Final = (
     b"X-Content-Type-Options: nosniff\r\n"
@@ -89,14 +90,14 @@ def problem(
     numbers: Mapping[str, object] | None = None,
     headers: bytes = b"",
 ) -> bytes:
-    """An error that a person and a program can both read (RFC 9457)."""
+    """An error that a person and a program can both read (RFC 9457). Without a hint of its own it has its code's."""
     body: dict[str, object] = {
         "type": f"urn:oncelog:{code}",
         "title": code.replace("_", " "),
         "status": status,
         "code": code,
         "detail": detail,
-        "hint": hint,
+        "hint": hint or HINTS.get(code, ""),
         "retryable": retryable,
     }
     body.update(numbers or {})

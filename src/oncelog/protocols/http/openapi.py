@@ -306,7 +306,11 @@ _PATHS: Final[dict[str, dict[str, Schema]]] = {
             body=_body("Publish", _PUBLISH),
         )
     },
-    "/health": {"get": _operation("health", "Is it alive, and how safe are its confirms", _one("It is.", "Health"))},
+    "/health": {
+        "get": _operation(
+            "health", "Is it alive, does it take writes, and how safe are its confirms", _one("It is.", "Health")
+        )
+    },
     "/metrics": {
         "get": _operation(
             "metrics", "Counters for Prometheus", {200: _done("Its text format.", {"type": "string"}, "text/plain")}

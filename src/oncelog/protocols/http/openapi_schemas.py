@@ -81,14 +81,15 @@ PRODUCER: Final = {
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": {
         "type": "object",
-        "description": "RFC 9457. `code` is stable; the numbers of a refusal stand in members of their own.",
+        "description": "RFC 9457. `code` is stable; the numbers of a refusal stand in members of their own. "
+        "One that is not known is left out.",
         "properties": {
             "type": text("urn:oncelog:<code>"),
             "title": text(),
             "status": number(low=400),
             "code": text("For programs: sequence_gap, topic_missing, too_large, …"),
             "detail": text("For people."),
-            "hint": text("What to do about it; may be empty."),
+            "hint": text("What to do about it; never empty."),
             "retryable": flag("The same request can succeed later; nothing was done."),
         },
         "required": ["type", "title", "status", "code", "detail", "hint", "retryable"],
@@ -252,6 +253,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
         cursors=list_(ref("CursorMove")),
     ),
     "Health": told(
-        status=text(enum=["ok"]), durability=text(enum=["fdatasync", "none"]), version=text(), entry=number()
+        status=text("no_room: it lives and can be read, and its disk is full.", enum=["ok", "no_room"]),
+        writes=text(enum=["accepted", "refused"]),
+        reason=or_null(text("Why writes are refused, and what to do about it.")),
+        durability=text(enum=["fdatasync", "none"]),
+        version=text(),
+        entry=number(),
     ),
 }

@@ -7,21 +7,24 @@ inside: a client knows names.
 from typing import Final, NamedTuple
 
 from oncelog.core import outcome as o
+from oncelog.core.producer import NOT_TOLD
 from oncelog.protocols.http import answers
 
 RETRY_AFTER: Final = b"Retry-After: 1\r\n"
 
 
 class Rule(NamedTuple):
-    """How a refusal is told. `detail` may name the refusal's fields."""
+    """How a refusal is told: what is so, and what to do about it. Both may name the refusal's fields."""
 
     status: int
     detail: str
-    hint: str = ""
+    hint: str
 
 
 RULES: Final[dict[type[o.Refusal], Rule]] = {
-    o.NameInvalid: Rule(400, "the name {name!r} cannot be used: {reason}"),
+    o.NameInvalid: Rule(
+        400, "the name {name!r} cannot be used: {reason}", "choose another one; the reason says what is allowed"
+    ),
     o.TopicMissing: Rule(
         404,
         "there is no partition {partition} of {topic!r}",
@@ -29,18 +32,29 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     ),
     o.TopicExists: Rule(409, "{topic!r} is there already, and {reason}", "GET /v1/topics/<topic> shows its settings"),
     o.ContentTypeMismatch: Rule(409, "the stream holds {expected}, not {received}", "send the stream's Content-Type"),
-    o.StreamClosedRefusal: Rule(409, "the stream is closed; its end is {tail}"),
+    o.StreamClosedRefusal: Rule(
+        409, "the stream is closed; its end is {tail}", "read what it holds; new records need a stream of another name"
+    ),
     o.SequenceGap: Rule(
         409, "sequence {received} came, {expected} is next", "send the missing requests first, in their order"
     ),
-    o.EpochNotAtZero: Rule(400, "a new epoch begins with sequence {expected}, and {received} came"),
+    o.EpochNotAtZero: Rule(
+        400,
+        "a new epoch begins with sequence {expected}, and {received} came",
+        "begin with {expected}, or go on in the epoch before: GET /v1/producers/<topic>/<name>, of commits "
+        "/v1/commit/producers/<name>, tells where it stands",
+    ),
     o.Fenced: Rule(403, "epoch {current} of this producer exists", "another run has taken over: stop this one"),
     o.SequenceConflict: Rule(
         409,
         "sequence {sequence} was used for other content",
         "a retry must send the same bytes; new content, a new number",
     ),
-    o.ClaimInvalid: Rule(400, "this cannot be accepted: {reason}"),
+    o.ClaimInvalid: Rule(
+        400,
+        "this cannot be accepted: {reason}",
+        "change what the reason names; sent again as it is, it is refused again",
+    ),
     o.IdConflict: Rule(
         409, "the message id was used for other content, stored at {offset}", "a new message needs a new id"
     ),
@@ -53,10 +67,24 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.TailMismatch: Rule(
         412, "the stream ends at {tail}, not at {expected}", "read on from the expected offset, then try again"
     ),
-    o.OrderKeyNotRising: Rule(409, "Stream-Seq {received!r} does not come after {last!r}"),
-    o.ConditionFailed: Rule(409, "condition {number} ({condition}) expected {expected}, there is {actual}"),
-    o.TooLarge: Rule(413, "{what}: {received} is over the limit of {limit}"),
-    o.BatchRefused: Rule(400, "the records cannot be stored: {reason}"),
+    o.OrderKeyNotRising: Rule(
+        409,
+        "Stream-Seq {received!r} does not come after {last!r}",
+        "send one that sorts behind the last, byte by byte; nothing was written",
+    ),
+    o.ConditionFailed: Rule(
+        409,
+        "condition {number} ({condition}) expected {expected}, there is {actual}",
+        "nothing was written: look at what is there, then commit again with what you found",
+    ),
+    o.TooLarge: Rule(
+        413,
+        "{what}: {received} is over the limit of {limit}",
+        "stay within {limit}; docs/limits.md says why it is there",
+    ),
+    o.BatchRefused: Rule(
+        400, "the records cannot be stored: {reason}", "correct them and send them all again; none of them was stored"
+    ),
     o.NoRoom: Rule(
         507,
         "the disk has no room for {needed_bytes} bytes",
@@ -67,25 +95,49 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         500, "{what}, in {file} at byte {position}", "stop the server and run oncelog verify on its directory"
     ),
     o.Stopping: Rule(503, "the server stops", "try again when it is back; nothing was done"),
-    o.OffsetAhead: Rule(400, "offset {offset} is beyond the end, which is {limit}"),
+    o.OffsetAhead: Rule(
+        400,
+        "offset {offset} is beyond the end, which is {limit}",
+        "name one from 0 to {limit}; HEAD tells where it ends",
+    ),
     o.OffsetGone: Rule(410, "offset {offset} was removed; the stream begins at {floor}", "read on from Stream-Floor"),
-    o.EntryAhead: Rule(400, "entry {entry} is not there yet; the last one is {last}"),
+    o.EntryAhead: Rule(
+        400,
+        "entry {entry} is not there yet; the last one is {last}",
+        "name one that GET /v1/cut told, {last} at most for now",
+    ),
     o.NotACut: Rule(
         409, "entry {entry} became visible together with others", "ask for entry {before} or {after}, or take a cut"
     ),
     o.CursorPinned: Rule(409, "cursor {cursor!r} is pinned at {frontier}, below {asked}", "use force to trim past it"),
-    o.StageMissing: Rule(404, "stage {stage_id} is unknown, published or expired"),
+    o.StageMissing: Rule(
+        404,
+        "stage {stage_id} is unknown, published or expired",
+        "GET /v1/applications/<name> tells which batch was published last; else open another stage and fill it again",
+    ),
     o.StageBusy: Rule(503, "stage {stage_id} was written to meanwhile", "publish again when all of it is staged"),
-    o.StageCountMismatch: Rule(409, "stage {stage_id} holds {actual} records, not {expected}"),
+    o.StageCountMismatch: Rule(
+        409,
+        "stage {stage_id} holds {actual} records, not {expected}",
+        "go on at {actual} if all of them are yours; else drop it and fill another one",
+    ),
     o.ApplicationFenced: Rule(
         403, "driver {current} of {application!r} exists", "a newer driver has taken over: stop this one"
     ),
     o.ApplicationBatchRefused: Rule(
-        409, "{application!r}: batch {received_batch} came, {expected_batch} is next: {reason}"
+        409,
+        "{application!r}: batch {received_batch} came, {expected_batch} is next: {reason}",
+        "publish batch {expected_batch} of query {query!r}; accept_new_query begins another query on purpose",
     ),
-    o.TxnRefused: Rule(409, "the transaction cannot do this: {reason}"),
+    o.TxnRefused: Rule(
+        409,
+        "the transaction cannot do this: {reason}",
+        "end it and begin another; the reason is what its state forbids",
+    ),
     o.NotFound: Rule(404, "no such {what}", "names are exact"),
-    o.ShardMismatch: Rule(409, "the streams lie in shards {first_shard} and {other_shard}"),
+    o.ShardMismatch: Rule(
+        409, "the streams lie in shards {first_shard} and {other_shard}", "write to the streams of one shard at a time"
+    ),
 }
 
 NO_TOPIC: Final = Rule(404, "there is no stream {topic!r}", "create it first: PUT the stream's URL")
@@ -100,7 +152,9 @@ ID_CONFLICT_OF_MANY: Final = RULES[o.IdConflict]._replace(
     "{offset}"
 )
 
-BELOW: Final = Rule(400, "{what}: {received} is too small; the least is {least}, the most {limit}")
+BELOW: Final = Rule(
+    400, "{what}: {received} is too small; the least is {least}, the most {limit}", "send {least} or more"
+)
 """Of a bound that has two ends, the lower one."""
 
 IS_CLOSED: Final = RULES[o.TopicExists]._replace(
@@ -116,6 +170,14 @@ IN_FILE: Final = RULES[o.Damaged]._replace(detail="{what}, in {file}")
 """Of damage in the index, whose rows move about."""
 
 _INSIDE: Final = frozenset(("stream_id", "first_known_stream_id", "outcome"))
+
+_UNKNOWN: Final[dict[type[o.Refusal], dict[str, object]]] = {
+    o.Damaged: {"file": "", "position": -1},
+    o.Fenced: {"claimed": NOT_TOLD},
+    o.TxnRefused: {"producer_id": -1, "epoch": -1},
+}
+"""What some fields hold where there is nothing to tell: damage between files or without a byte of its own, a claim that
+named no epoch, a transaction that nobody knows. It stays inside, as None does. Any other -1 is what a client sent."""
 
 
 def _rule_of(refusal: o.Refusal) -> Rule:
@@ -140,14 +202,20 @@ def _rule_of(refusal: o.Refusal) -> Rule:
     return RULES[type(refusal)]
 
 
+def _told(refusal: o.Refusal) -> dict[str, object]:
+    """Its fields, as far as they are known and mean something to a client."""
+    unknown = _UNKNOWN.get(type(refusal), {})
+    return {
+        name: value.hex() if isinstance(value, bytes) else value
+        for name in refusal.__struct_fields__
+        if name not in _INSIDE and (value := getattr(refusal, name)) is not None and value != unknown.get(name)
+    }
+
+
 def problem_of(refusal: o.Refusal, headers: bytes = b"") -> bytes:
     """The answer to a refused command."""
     rule = _rule_of(refusal)
-    fields = {
-        name: value.hex() if isinstance(value, bytes) else value
-        for name in refusal.__struct_fields__
-        if name not in _INSIDE and (value := getattr(refusal, name)) is not None
-    }
+    fields = _told(refusal)
     if refusal.retryable:
         headers += RETRY_AFTER
     return answers.problem(

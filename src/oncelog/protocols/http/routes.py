@@ -71,7 +71,7 @@ class Router:
         except TargetInvalid as error:
             return Done(answers.problem(400, "target_invalid", str(error)))
         except BodyInvalid as error:
-            return Done(answers.problem(400, "body_invalid", str(error), hint="GET /v1/openapi.json describes it"))
+            return Done(answers.problem(400, "body_invalid", str(error)))
         except append.MISTAKES as error:
             return Done(append.mistake(error))
 
@@ -87,7 +87,11 @@ class Router:
         query = Query(raw_query)
         partition = admin.partition_of(query) if mark else 0
         if name.startswith("__ds/") or name == "__ds":
-            return Done(answers.problem(501, "not_built", "subscriptions are not supported by this server yet"))
+            detail, hint = (
+                "subscriptions are not supported by this server yet",
+                "read with ?live=sse or ?live=long-poll",
+            )
+            return Done(answers.problem(501, "not_built", detail, hint=hint))
         if method == b"POST":
             if not mark and len(rest) <= limits.TOPIC_NAME_BYTES_MAX:
                 self._remember(rest, name)
@@ -137,8 +141,7 @@ class Router:
         ):
             if path.startswith(prefix):
                 return action_of(request, path[len(prefix) :], query)
-        hint = "streams are at /v1/stream/<topic>; GET /v1/openapi.json lists the rest"
-        return Done(answers.problem(404, "path_unknown", f"nothing is at {decoded(path)[:200]!r}", hint=hint))
+        return Done(answers.problem(404, "path_unknown", f"nothing is at {decoded(path)[:200]!r}"))
 
     def _topic(self, request: Request, rest: bytes, _query: Query) -> Action:
         method = request.method
@@ -252,13 +255,11 @@ def _not_allowed(allowed: str) -> Done:
 def refused_answer(refused: RequestRefused) -> bytes:
     """The answer to bytes that are no request, or one over a bound."""
     numbers = {name: value for name in ("limit", "received") if (value := getattr(refused, name)) >= 0}
-    hint = "send it in smaller pieces, or through a stage" if refused.status == 413 else ""
     headers = b"Retry-After: 1\r\n" if refused.status == 503 else b""
     return answers.problem(
         refused.status,
         refused.code,
         refused.detail,
-        hint=hint,
         retryable=refused.status == 503,
         numbers=numbers,
         headers=headers,

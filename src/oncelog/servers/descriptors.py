@@ -1,0 +1,35 @@
+"""How many descriptors a server may have, and how many connections that makes: one count for `serve`, which lives by
+it, and for `doctor`, which foretells it."""
+
+import contextlib
+import resource
+
+from oncelog import limits
+
+FILES_BESIDE_SOCKETS = 512
+"""Descriptors for segments, the index, threads and pipes."""
+
+
+def files_wanted(connections: int) -> int:
+    """Descriptors for so many connections at once: theirs, those of all that come in one turn, and those of files."""
+    return connections + limits.HTTP_BACKLOG_MAX + FILES_BESIDE_SOCKETS
+
+
+def connections_allowed(wanted: int, files: int) -> tuple[int, int]:
+    """(connections at once, how many more may come in one turn of the loop) if this many descriptors are all there are.
+    Files have theirs first: clients that took them all would end the server at the next change of segment."""
+    sockets = files - min(FILES_BESIDE_SOCKETS, files // 2)
+    # What comes in one turn is accepted before the first of it is counted and turned away.
+    backlog = max(1, min(limits.HTTP_BACKLOG_MAX, sockets // 8))
+    return max(1, min(wanted, sockets - backlog)), backlog
+
+
+def allow_files(wanted: int) -> int:
+    """As many descriptors as the settings may need, as far as the system lets us; returns how many there are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

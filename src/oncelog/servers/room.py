@@ -1,0 +1,53 @@
+"""What room the log has on its disk: looked at before a new one is made, and for health and metrics; never on the way
+of a write."""
+
+import os
+from pathlib import Path
+
+from oncelog.engine.engine import Engine
+from oncelog.errors import DiskFull
+from oncelog.storage.index.child import journal_directory
+
+
+def refuse_to_begin(directory: Path, segment_bytes: int) -> None:
+    """Raises DiskFull if a new log has no room for its first segment. Asked before anything is made: a start that fails
+    leaves nothing behind, and to map an index on a file system without a free page may end the process."""
+    if has_segments(directory):
+        return
+    place = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    free = free_bytes(place)
+    if free is not None and free < segment_bytes:
+        what = f"a new log begins with {segment_bytes} bytes, and {free} are free"
+        raise DiskFull(what, file=str(place), hint="make room, or choose another directory")
+
+
+def has_segments(directory: Path) -> bool:
+    """There is a log, and not only what an earlier start got to make."""
+    return any(journal_directory(directory).glob("segment-*"))
+
+
+def why_refused(engine: Engine) -> str | None:
+    """Why writes are refused for want of room, in words; None while they are taken."""
+    full = engine.commits.full
+    if full == "index":
+        behind = engine.generations.lag_bytes
+        return f"the disk has no room for the index, which is {behind} bytes behind: make room; reads go on"
+    if full == "disk":
+        segment = engine.journal_stats.segment_bytes
+        return f"the disk has no room for another segment: make room for {segment} bytes; reads go on"
+    return None
+
+
+def free_bytes(directory: Path | None) -> int | None:
+    """Free room of the disk that holds the directory; None if there is none, or if it cannot be asked.
+
+    On the loop, although it is a system call on a file system: a local one answers from memory, in a few microseconds.
+    One that is reached over a network may keep us waiting, as it does when the loop reads the index there.
+    """
+    if directory is None:
+        return None
+    try:
+        state = os.statvfs(directory)
+    except OSError:
+        return None
+    return state.f_bavail * state.f_frsize

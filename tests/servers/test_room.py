@@ -1,0 +1,115 @@
+"""A disk without room: health and metrics say that writes are refused, why, and when they are taken again."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+from oncelog.engine import open as opening
+from oncelog.limits import BATCH_BYTES_MAX, KIB, MIB, SPARES_WANTED
+from oncelog.servers import room
+from tests.engine.test_full_disk import FullDisk
+from tests.servers.running import SETTINGS, Running, running
+
+PATH = "/v1/stream/a"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "protocols" / "http.md"
+SEGMENT = SETTINGS.segment_bytes
+
+
+@contextmanager
+def on_a_disk_that_fills_up() -> Iterator[tuple[Running, FullDisk]]:
+    disk = FullDisk()
+    with mock.patch.object(opening, "MemoryDisk", return_value=disk), running() as server:
+        assert server.ask("PUT", PATH, headers={"Content-Type": "text/plain"}).status == 201
+        server.until(lambda: server.engine.journal_stats.spares == SPARES_WANTED)
+        yield server, disk
+
+
+def write(server: Running, size: int = MIB) -> int:
+    return server.ask("POST", PATH, b"x" * size).status
+
+
+def assert_taken(server: Running) -> None:
+    health = server.ask("GET", "/health")
+    assert (health.status, health.json["status"], health.json["writes"]) == (200, "ok", "accepted")
+    assert health.json["reason"] is None
+    assert server.metrics()["oncelog_writes_refused"] == 0
+
+
+def assert_refused(server: Running, why: str) -> None:
+    health = server.ask("GET", "/health")
+    assert (health.status, health.json["status"], health.json["writes"]) == (200, "no_room", "refused")
+    assert why in health.json["reason"]
+    assert "reads go on" in health.json["reason"]
+    assert server.metrics()["oncelog_writes_refused"] == 1
+
+
+def test_health_and_metrics_tell_that_writes_are_refused_until_there_is_room() -> None:
+    with on_a_disk_that_fills_up() as (server, disk):
+        assert server.metrics()["oncelog_journal_spares"] == SPARES_WANTED
+        disk.full = True
+        while not server.engine.commits.disk_full:
+            assert write(server) == 204
+        assert_taken(server)
+        while (status := write(server)) == 204:
+            pass
+        assert status == 507
+        assert_refused(server, f"no room for another segment: make room for {SEGMENT} bytes")
+        assert server.metrics()["oncelog_journal_spares"] == 1
+        assert server.ask("GET", PATH).status == 200
+        disk.full = False
+        server.on_loop(server.engine._tick)
+        server.until(lambda: not server.engine.commits.disk_full)
+        assert_taken(server)
+        assert write(server) == 204
+
+
+def test_writes_that_are_kept_out_of_the_reserve_are_told_although_it_is_empty() -> None:
+    with on_a_disk_that_fills_up() as (server, disk):
+        disk.full = True
+        for size in (MIB, 64 * KIB, KIB, 1):
+            while write(server, size) == 204:
+                pass
+        removed = 0
+        while server.engine.journal_stats.spares:
+            body = b'{"ranges": [[%d, %d]]}' % (removed, removed + 1)
+            assert server.ask("POST", "/v1/topics/a/delete-records", body).status == 200, "it may use the reserve"
+            removed += 1
+        stats = server.engine.journal_stats
+        assert stats.segments * SEGMENT - stats.used_bytes > BATCH_BYTES_MAX, "the last segment is nearly empty"
+        assert write(server, 1) == 507
+        assert_refused(server, "no room for another segment")
+
+
+def test_index_without_room_is_told() -> None:
+    with running() as server:
+        commits = server.engine.commits
+
+        def look() -> str | None:
+            with mock.patch.multiple(commits, held=True, index_full=True):
+                return room.why_refused(server.engine)
+
+        assert "no room for the index, which is" in (server.on_loop(look) or "")
+        with mock.patch.object(commits, "index_full", True):
+            assert_taken(server)
+
+
+def test_free_room_of_the_disk_is_told_of_a_log_on_one(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        state = os.statvfs(tmp_path)
+        free = state.f_bavail * state.f_frsize
+        assert abs(server.metrics()["oncelog_disk_free_bytes"] - free) < 0.1 * free
+    with running() as server:
+        assert "oncelog_disk_free_bytes" not in server.metrics()
+    assert room.free_bytes(tmp_path / "gone") is None
+
+
+def test_every_metric_is_documented_and_no_other(tmp_path: Path) -> None:
+    section = DOCS.read_text().partition("\n### Health and metrics\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`oncelog_[^|]+)", section, re.MULTILINE)
+    documented = {name for row in rows for name in re.findall(r"oncelog_\w+", row)}
+    with running(tmp_path) as server:
+        text = server.ask("GET", "/metrics").body.decode()
+    assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == documented
