@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import os
 import secrets
@@ -16,6 +15,7 @@ from oncelog.engine.guard import Fatal
 from oncelog.engine.index_building import catch_up
 from oncelog.engine.store import Store, open_store
 from oncelog.errors import StorageError
+from oncelog.storage.allocator import keep_large_blocks
 from oncelog.storage.disk import MemoryDisk, PosixDisk
 from oncelog.storage.index.builder import Builder, InlineBuilder
 from oncelog.storage.index.child import ChildBuilder, index_directory, journal_directory, wait_for_builder
@@ -33,10 +33,6 @@ SWITCH_INTERVAL_S = 0.0002
 """How long a thread keeps the interpreter when another wants it. At the default 5 ms the writer's hand-back starves."""
 
 GC_THRESHOLDS = (50_000, 20, 100)
-
-M_TRIM_THRESHOLD = -1
-M_MMAP_THRESHOLD = -3
-"""Names and numbers of glibc's malloc.h."""
 
 _NOBODYS = frozenset(("lost+found", "index"))
 """What may be in a directory before a log is: the file system's own, and what an earlier start got to make."""
@@ -158,18 +154,9 @@ def _no_tail(group: int) -> None:
     raise AssertionError(f"a journal that was just made has no tail, but it has group {group}")
 
 
-def _keep_memory() -> None:
-    """Let the allocator keep large blocks. A body of 1 MB is otherwise mapped and unmapped each time, and every page of
-    it is faulted in anew: half the CPU of a large append. Only glibc knows these switches; others go without."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, limits.GROUP_BYTES_MAX)
-        mallopt(M_TRIM_THRESHOLD, 8 * limits.GROUP_BYTES_MAX)
-
-
 def _tune() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _keep_memory()
+    keep_large_blocks()
     # Rows loaded so far live for long: without this a full collection walks all of them (0.2 s at a million rows).
     gc.collect()
     gc.freeze()

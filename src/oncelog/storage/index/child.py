@@ -24,6 +24,7 @@ from typing import Final
 
 from oncelog.errors import Corruption, DiskFull, OncelogError
 from oncelog.limits import MERGE_LAG_BYTES_MAX
+from oncelog.storage.allocator import keep_large_blocks
 from oncelog.storage.disk import PosixDisk
 from oncelog.storage.index.builder import Builder
 from oncelog.storage.index.interface import Died, Done, Full, Reply
@@ -162,6 +163,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: python -m oncelog.storage.index.child DIRECTORY [MIRROR]\n")
         return EXIT_USAGE
     os.nice(NICE)
+    keep_large_blocks()
     try:
         mirror = Mirror(int(arguments[1]), read_only=True) if len(arguments) > 1 else None
         serve(Path(arguments[0]), mirror)
