@@ -317,6 +317,62 @@ def test_commit_whose_ids_are_all_known_is_a_duplicate_and_uses_its_claims_up(lo
     assert not log.wrote()
 
 
+def derived(name: str, frontier: int, *conditions: Condition, commit_id: str = "") -> Commit:
+    """What any consumer derives from the first records of b: the same record under the same id, and its own place."""
+    cursors = [CursorMove(name, "b", 0, frontier)]
+    return Commit([put("a", b"1", message_id=b"m1")], list(conditions), cursors, commit_id=commit_id)
+
+
+def test_second_consumer_that_derives_the_same_records_gets_on(log: CoreHarness) -> None:
+    """1. Two consumers read b and derive the same record under the same id, each with its cursor. 2. The second finds
+    it there. Had its cursor stayed where it was, it would have read the same records for ever."""
+    log.append("b", b"x", b"y")
+    assert log.run(derived("one", 1)) == CommitConfirmed([2, 0, 1])
+    for commit_id in ("", "id"):
+        name = f"two{commit_id}"
+        command = derived(name, 1, ExpectCursor(name, "b", 0, 0), commit_id=commit_id)
+        assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True)
+        assert (frontier(log, "one", "b"), frontier(log, name, "b")) == (1, 1)
+        assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True), (
+            "a retry, whatever its condition says now"
+        )
+        assert not log.wrote()
+    assert tail(log, "a") == 1
+    log.replay_all()
+
+
+def test_retry_by_ids_throws_no_cursor_back(log: CoreHarness) -> None:
+    log.append("b", b"x", b"y", b"z")
+    command = derived("one", 1)
+    log.run(command)
+    log.run(MoveCursors([CursorMove("one", "b", 0, 3)]))
+    assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True)
+    assert not log.wrote()
+    log.run(Trim("b", 0, 2))
+    assert log.run(derived("one", 2)) == CommitConfirmed([2, 0, 1], duplicate=True)
+    assert frontier(log, "one", "b") == 3
+
+
+def test_known_records_move_a_cursor_only_as_any_commit_would(log: CoreHarness) -> None:
+    """What is still to be done is new: conditions must hold for it, the producer must not be fenced (P5), and the
+    place must be there (P8)."""
+    log.append("b", b"x", b"y")
+    log.run(derived("one", 1))
+    late = derived("two", 1, ExpectCursor("two", "b", 0, 1))
+    assert refused(log, late) == ConditionFailed("cursor_equals", 0, "1", "0")
+    assert refused(log, derived("two", 3)) == OffsetAhead(5, 3, 2)
+    log.run(Commit([put("a", b"2")], claim=claim(0, epoch=7)))
+    fenced = derived("two", 1)
+    fenced.claim = claim(0)
+    assert refused(log, fenced) == Fenced(7, 0)
+    assert frontier(log, "two", "b") is None
+    fenced = derived("one", 1)
+    fenced.claim = claim(0)
+    assert log.run(fenced) == CommitConfirmed([2, 0, 1], duplicate=True), "nothing is left to do: it is a retry"
+    log.run(DeleteTopic("b"))
+    assert log.run(derived("one", 1)) == CommitConfirmed([2, 0, 1], duplicate=True)
+
+
 def test_known_ids_of_gone_records_are_used_again(log: CoreHarness) -> None:
     log.append("a", b"1", message_id=b"m1")
     log.run(Trim("a", 0, 1))

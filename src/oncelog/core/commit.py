@@ -4,6 +4,10 @@ Duplicates come first: a known commit id, a known sequence, or message ids that 
 the first outcome again, whatever the conditions say now. A commit of which only some ids are known is refused: taking
 the rest would tear it. A duplicate by commit id or by message ids uses up the sequence; one by sequence alone remembers
 no new commit id. A sequence that comes too early is told so before anything else: it is used up in its turn.
+
+Records that are all known by their ids need not have come from this commit: another consumer may have derived the same
+ones. So its cursors are moved all the same, where they are still behind, and for that its conditions must hold and its
+producer must not be fenced. A retry finds them where they belong, or further: it changes nothing.
 """
 
 from typing import Final
@@ -118,7 +122,12 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
         return None, refusal
     known, refusal = _known_ids(state, command, streams, digests, now_ns)
     if refusal is None and known is not None:
-        return _all_known(state, command, claimed, known, digest, now_ns)
+        moves, refusal = _moves_left(state, command, now_ns)
+        if moves or refusal is not None:
+            refusal = again or _conditions_refuse(state, command.conditions, now_ns) or refusal
+        if refusal is not None:
+            return None, refusal
+        return _all_known(state, command, claimed, known, moves, digest, now_ns)
     refusal = again or refusal or _closed(streams) or _content_refused(command, streams)
     refusal = refusal or _conditions_refuse(state, command.conditions, now_ns)
     if refusal is not None:
@@ -238,11 +247,34 @@ def _known_ids(
     return known, None
 
 
+def _moves_left(state: State, command: Commit, now_ns: int) -> tuple[list[Operation], Refusal | None]:
+    """The cursors that are still behind where the commit puts them. Forward only: one that has gone on since is not
+    thrown back by a retry. Of a topic that is gone nothing is left to move."""
+    operations: list[Operation] = []
+    for move in command.cursors:
+        stream = state.stream(move.topic, move.partition)
+        if stream is None:
+            continue
+        cursor = state.cursors[(move.name, stream.stream_id)]
+        if cursor is None or max(cursor.frontier, stream.floor) < move.frontier:
+            operation, refusal = moved(state, move, now_ns)
+            if operation is None:
+                return [], refusal
+            operations.append(operation)
+    return operations, None
+
+
 def _all_known(
-    state: State, command: Commit, claimed: Claimed | None, known: _Known, digest: bytes, now_ns: int
+    state: State,
+    command: Commit,
+    claimed: Claimed | None,
+    known: _Known,
+    moves: list[Operation],
+    digest: bytes,
+    now_ns: int,
 ) -> Decision:
-    """Every record is there already: the commit's own claims are used up, nothing is appended, no cursor moves."""
-    operations = _use_up(claimed, known.outcome)
+    """Every record is there already: nothing is appended; its own claims are used up, cursors that are behind move."""
+    operations = moves + _use_up(claimed, known.outcome)
     operations += _remembered(state, command, known.outcome, digest)
     if known.used:
         operations.append(IdsUsed(b"".join(hash_ for hash_, _ in known.used), b"".join(v for _, v in known.used)))

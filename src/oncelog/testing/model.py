@@ -355,6 +355,9 @@ class Model(StageModel):
             return numbers if verdict == "refuse" else refusal
         if ids:
             outcome = [n for known in ids for n in (known["stream"], known["first"], known["first"] + known["count"])]
+            refusal = self.move_those_behind(command, numbers if verdict == "refuse" else None)
+            if refusal is not None:
+                return refusal
             for append_stream, known in zip(streams, ids, strict=True):
                 self.use_id(append_stream, known)
             self.remember_commit(command, outcome, content)
@@ -395,6 +398,27 @@ class Model(StageModel):
             rest = len(command.appends) - len(found)
             return o.PartlyDuplicate(len(found), rest, found[0]["stream"], found[0]["first"]), []
         return None, found
+
+    def move_those_behind(self, command: c.Commit, refused: o.Refusal | None) -> o.Refusal | None:
+        """The records of a commit are all there: its cursors follow, none of them backwards. `refused` is what is wrong
+        with its producer: that and the conditions count if there is anything to move."""
+        behind: list[c.CursorMove] = []
+        for move in command.cursors:
+            stream = self.stream(move.topic, move.partition)
+            if stream is not None:
+                row = self.cursors.get((move.name, stream["id"]))
+                if row is None or (row["frontier"] < move.frontier and stream["floor"] < move.frontier):
+                    behind.append(move)
+        if not behind:
+            return None
+        fails = (self.condition_fails(number, condition) for number, condition in enumerate(command.conditions))
+        refusal = refused or next((failed for failed in fails if failed is not None), None)
+        for move in behind:
+            refusal = refusal or self.move_refused(move, {})
+        if refusal is None:
+            for move in behind:
+                self.set_cursor(move.name, move.topic, move.partition, move.frontier, move.metadata, move.pinned)
+        return refusal
 
     def commit_refused(self, command: c.Commit, streams: list[Thing]) -> o.Refusal | None:
         """Closed streams, conditions, cursors."""
