@@ -317,7 +317,7 @@ def test_header_without_an_end_is_refused_before_it_fills_memory(begin: bytes) -
         b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999999\r\n\r\n",
-        b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
@@ -325,6 +325,39 @@ def test_what_is_no_request_is_refused(data: bytes) -> None:
     assert refused([data]).status == 400
     for at in range(1, len(data)):
         assert refused([data[:at], data[at:]]).status == 400, at
+
+
+@pytest.mark.parametrize("straight", [8, module.STRAIGHT_BYTES_MIN])
+@pytest.mark.parametrize(
+    ("offer", "left"),
+    [
+        (b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n", b"HTTP2-Settings"),
+        (b"connection: upgrade\r\nUPGRADE: websocket\r\n", b""),
+        (b"Connection: upgrade\r\nUpgrade: h2c\r\nConnection: close\r\n", b"close"),
+    ],
+)
+def test_offer_of_another_protocol_is_not_taken_and_the_request_is_read_whole(
+    monkeypatch: pytest.MonkeyPatch, offer: bytes, left: bytes, straight: int
+) -> None:
+    """Java's client makes it with every request. httptools ends the message at its head: the body was lost, and the
+    request carried out without it."""
+    monkeypatch.setattr(module, "STRAIGHT_BYTES_MIN", straight)
+    plain_ones = [POST] if left == b"close" else [POST, CHUNKED, GET]
+    data = b"".join(request.replace(b"Host: h\r\n", b"Host: h\r\n" + offer) for request in plain_ones)
+    whole = parsed([data])
+    for came, (method, target, headers, body, _, _) in zip(whole, parsed(plain_ones), strict=True):
+        assert (came[0], came[1], came[3], came[5]) == (method, target, body, "")
+        assert came[4] == (left != b"close")
+        more = {(b"connection", left)} if left else set()
+        assert set(came[2]) - {(b"http2-settings", b"AAMA")} == set(headers) | more
+    for at in range(1, len(data)):
+        assert parsed([data[:at], data[at:]]) == whole, at
+    assert parsed([bytes([byte]) for byte in data]) == whole
+
+
+def test_very_many_offers_in_one_read_are_as_many_requests() -> None:
+    request = b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+    assert len(parsed([request * 5_000])) == 5_000
 
 
 @pytest.mark.parametrize("digits", [limits.HTTP_DIGITS_MAX + 1, 5_000])

@@ -163,10 +163,16 @@ class RequestParser:
     def _parse(self, data: bytes | memoryview) -> RequestRefused | None:
         """Let httptools take the bytes apart. Whatever is wrong with them is the client's fault and ends no more than
         its connection."""
+        left = memoryview(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            return RequestRefused(400, "upgrade_unsupported", "this server speaks HTTP/1.1 and nothing else")
+            while self._error is None and left:
+                try:
+                    self._parser.feed_data(left)
+                    break
+                except httptools.HttpParserUpgrade as offered:
+                    left = left[offered.args[0] :]
+                    if self._error is None:
+                        self._go_on_without_upgrade()
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if cause is not None and not isinstance(cause, Exception):
@@ -175,6 +181,26 @@ class RequestParser:
         except httptools.HttpParserError as error:
             return self._error or RequestRefused(400, "malformed_request", f"not an HTTP/1.1 request: {error}")
         return self._error
+
+    def _go_on_without_upgrade(self) -> None:
+        """The request offers to go on in another protocol, as some clients do with each one. Nobody has to take the
+        offer (RFC 9110, 7.8). httptools ends such a request behind its head, with its body unread: so the head is given
+        to a new parser once more, without the offer, and the body follows."""
+        method, version = self._parser.get_method(), self._parser.get_http_version()
+        if method == b"CONNECT":
+            detail = "this server speaks HTTP/1.1 and nothing else, and opens no tunnel"
+            self._fail(RequestRefused(400, "upgrade_unsupported", detail))
+            return
+        target, headers = self._target, self._headers
+        options = [option.strip(_BLANKS) for option in headers.pop(b"connection", b"").split(b",")]
+        options = [option for option in options if option.lower() != b"upgrade"]
+        del headers[b"upgrade"]
+        lines = [b"%b %b HTTP/%b" % (method, target, version.encode())]
+        lines += [b"%b: %b" % header for header in headers.items()]
+        lines += [b"connection: " + b", ".join(options)] if options else []
+        self._reset()
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.feed_data(b"\r\n".join((*lines, b"", b"")))
 
     def _grow(self) -> None:
         """Room for more of a large body."""
@@ -266,6 +292,8 @@ class RequestParser:
 
     def on_headers_complete(self) -> None:
         """All headers are there; the body follows."""
+        if self._parser.should_upgrade():
+            return  # they come once more, without the offer
         self.in_body = True
         self._takes_chunks = self._parser.get_http_version() == "1.1"
         headers = self._headers
@@ -306,7 +334,7 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        if self._error is None:
+        if self._error is None and not self._parser.should_upgrade():
             self._whole.append(self._finished(self._parser.get_method(), self._parser.should_keep_alive()))
 
     # --- out -------------------------------------------------------------------------------------------------------
