@@ -101,6 +101,11 @@ NOT_NUMBERS += ["9" * (limits.HTTP_DIGITS_MAX + 1)]
         {"X-Producer-Session": "s"},
         {"X-Producer-Epoch": "1", "X-Producer-Session": "s"},
         {"Producer-Mode": "rising"},
+        # Of the other dialect: meant as a claim, and no claim here.
+        {"Producer-Session": "s"},
+        {"X-Producer-Mode": "rising"},
+        ds(Producer_Session="s"),
+        x(X_Producer_Mode="rising"),
         # Empty, unknown, both dialects at once.
         ds(Producer_Id=""),
         x(X_Producer_Id=""),

@@ -12,9 +12,10 @@ from oncelog.core import batch as codec
 from oncelog.core import command as c
 from oncelog.core.names import command_refused
 from oncelog.core.producer import ProducerClaim, SequenceMode
-from oncelog.protocols.http.actions import Done, Submit
+from oncelog.protocols.http.actions import Action, Done, Submit
+from oncelog.protocols.http.claims import OF_ONE_APPEND
 from oncelog.protocols.http.commit_body import BodyInvalid, commit_of, publish_of
-from tests.protocols.http.requests import NOW_MS, made, routed
+from tests.protocols.http.requests import NOW_MS, made, routed, status_of
 
 COMMIT: dict[str, Any] = {
     "commit_id": "order-7",
@@ -75,6 +76,27 @@ def test_commit_is_what_its_body_says() -> None:
     ]
     assert command.cursors == [c.CursorMove("billing", "orders", 0, 42, "m", True)]
     assert command_refused(command) is None
+
+
+LEAST = b'{"appends": [{"topic": "t", "records": [{"json": 1}]}]}'
+
+
+@pytest.mark.parametrize("header", OF_ONE_APPEND)
+def test_commit_with_a_claim_or_a_condition_in_a_header_is_400(header: bytes) -> None:
+    """It would be lost: a retry of the commit would be written again."""
+    assert status_of(routed(made("POST", "/v1/commit", LEAST, **{header.decode(): "1"}))) == 400
+
+
+def test_idempotency_key_is_the_id_of_a_commit() -> None:
+    def submitted(body: bytes) -> Action:
+        return routed(made("POST", "/v1/commit", body, idempotency_key="k1"))
+
+    for body in (LEAST, LEAST[:-1] + b', "commit_id": "k1"}'):
+        action = submitted(body)
+        assert isinstance(action, Submit)
+        assert isinstance(action.command, c.Commit)
+        assert action.command.commit_id == "k1"
+    assert status_of(submitted(LEAST[:-1] + b', "commit_id": "k2"}')) == 400
 
 
 def test_json_of_a_record_is_kept_byte_for_byte() -> None:

@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 
 from oncelog.core import batch as codec
 from oncelog.core.command import Append, AppendValue
+from oncelog.limits import BATCH_RECORDS_MAX
+from oncelog.protocols.http import json_body
 from oncelog.protocols.http.actions import Submit
 from oncelog.protocols.http.json_body import JsonInvalid, elements
+from oncelog.protocols.http.template import template_of
 from tests.protocols.http.requests import answer_of, made, routed
 
 
@@ -100,6 +103,29 @@ def test_post_of_nothing_or_of_no_json_is_400(body: bytes, code: str) -> None:
     answer = answer_of(routed(made("POST", "/v1/stream/t", body, content_type="application/json")))
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert f'"code":"{code}"'.encode() in answer
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_array_of_more_elements_than_a_batch_has_records_is_413(method: str) -> None:
+    """Within the bound on bytes. It ended the server."""
+    body = b"[" + b"1," * BATCH_RECORDS_MAX + b"1]"
+    answer = answer_of(routed(made(method, "/v1/stream/t", body, content_type="application/json")))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert f'"limit":{BATCH_RECORDS_MAX},"received":{BATCH_RECORDS_MAX + 1}'.encode() in answer
+    assert isinstance(routed(made(method, "/v1/stream/t", b"[1" + body[3:], content_type="application/json")), Submit)
+
+
+def test_template_leaves_an_array_of_too_many_elements_to_who_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_body, "BATCH_RECORDS_MAX", 3)
+    request = made("POST", "/v1/stream/t", b"[1,2,3]", content_type="application/json")
+    request.head = b"POST /v1/stream/t HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 7"
+    action = routed(request)
+    assert isinstance(action, Submit)
+    template = template_of(request, action.command, 1024, 1024)
+    assert template is not None
+    head = request.head + b"\r\n\r\n"
+    assert template.command(head + b"[1,2,3]", 0, 1) is not None
+    assert template.command(head.replace(b"7", b"9") + b"[1,2,3,4]", 0, 1) is None
 
 
 def test_body_of_another_type_is_one_record_whatever_it_holds() -> None:

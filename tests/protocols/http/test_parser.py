@@ -314,7 +314,6 @@ def test_header_without_an_end_is_refused_before_it_fills_memory(begin: bytes) -
         b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
         b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
         b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999999\r\n\r\n",
         b"CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n",
@@ -325,6 +324,29 @@ def test_what_is_no_request_is_refused(data: bytes) -> None:
     assert refused([data]).status == 400
     for at in range(1, len(data)):
         assert refused([data[:at], data[at:]]).status == 400, at
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (b"Content-Encoding: gzip", 415),
+        (b"content-encoding: br", 415),
+        (b"Transfer-Encoding: gzip, chunked", 501),
+        (b"Transfer-Encoding: gzip", 501),
+    ],
+)
+def test_body_that_readers_could_not_read_is_refused(header: bytes, status: int) -> None:
+    """It was stored as it came, and given back without a word on how to read it."""
+    length = b"" if b"Transfer" in header else b"Content-Length: 3\r\n"
+    data = b"POST / HTTP/1.1\r\n" + length + header + b"\r\n\r\nabc"
+    for at in range(1, len(data) - 3):
+        error = refused([data[:at], data[at:]])
+        assert (error.status, error.code) == (status, "encoding_unsupported"), at
+
+
+def test_encoding_that_changes_nothing_is_taken() -> None:
+    head = b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Encoding: identity\r\n\r\n"
+    assert parsed([head + b"abc"])[0][3] == b"abc"
 
 
 @pytest.mark.parametrize("straight", [8, module.STRAIGHT_BYTES_MIN])

@@ -36,6 +36,7 @@ PHRASES: Final = {
     412: "Precondition Failed",
     413: "Content Too Large",
     414: "URI Too Long",
+    415: "Unsupported Media Type",
     417: "Expectation Failed",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",

@@ -28,7 +28,7 @@ from oncelog.errors import BatchInvalid
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, Render, Submit
 from oncelog.protocols.http.claims import Dialect, HeaderInvalid, claim_of, key_of, text_of
-from oncelog.protocols.http.json_body import JsonInvalid, elements
+from oncelog.protocols.http.json_body import JsonInvalid, TooManyElements, elements
 from oncelog.protocols.http.offsets import spelled
 from oncelog.protocols.http.parser import Body, Request
 from oncelog.protocols.http.refusal_map import problem_of
@@ -371,8 +371,9 @@ def put(request: Request, topic: str, now_ms: int) -> Action:
         values = elements(request.body) if kind == JSON else [bytes(request.body)]
         if values:
             command.batch, command.count = codec.encode_values(values, now_ms), len(values)
-    host = text_of(headers, b"host") or "localhost"
-    location = f"http://{host}{request.target.decode('latin-1').partition('?')[0]}"
+    location = request.target.decode("latin-1").partition("?")[0]
+    if location.startswith("/"):  # else the target is in its absolute form
+        location = f"http://{text_of(headers, b'host') or 'localhost'}{location}"
 
     def created(outcome: Outcome) -> bytes:
         if not isinstance(outcome, TopicDone):
@@ -394,6 +395,10 @@ MISTAKES: Final = (HeaderInvalid, JsonInvalid, BatchInvalid)
 
 def mistake(error: Exception) -> bytes:
     """The answer to a request that could not be read."""
+    if isinstance(error, TooManyElements):
+        detail = f"the body is an array of {error.count} elements, over the limit of {limits.BATCH_RECORDS_MAX}"
+        numbers = {"limit": limits.BATCH_RECORDS_MAX, "received": error.count}
+        return answers.problem(413, "too_many_records", detail, numbers=numbers)
     if isinstance(error, JsonInvalid):
         return answers.problem(400, "json_invalid", f"the body is not JSON: {error}")
     if isinstance(error, BatchInvalid):

@@ -18,8 +18,18 @@ NAMES_REMEMBERED_MAX: Final = 10_000
 _names: Final[dict[bytes, str]] = {}
 
 
-PRODUCER_HEADERS: Final = frozenset((b"producer-id", b"producer-epoch", b"producer-seq", b"producer-mode"))
-X_HEADERS: Final = frozenset((b"x-producer-id", b"x-producer-seq", b"x-producer-session", b"x-producer-epoch"))
+PRODUCER_HEADERS: Final = frozenset(
+    (b"producer-id", b"producer-epoch", b"producer-seq", b"producer-mode", b"producer-session")
+)
+X_HEADERS: Final = frozenset(
+    (b"x-producer-id", b"x-producer-seq", b"x-producer-session", b"x-producer-epoch", b"x-producer-mode")
+)
+"""The last of each belongs to the other dialect alone: whoever sends it means a claim that it would not get."""
+
+OF_ONE_APPEND: Final = tuple(
+    sorted(PRODUCER_HEADERS | X_HEADERS | {b"stream-message-id", b"stream-seq", b"if-match", b"stream-closed"})
+)
+"""Headers that say something of the one append that a request is."""
 
 
 class Dialect(IntEnum):
@@ -84,6 +94,8 @@ def claim_of(
 def _producer_claim(headers: dict[bytes, bytes], digest: bytes) -> ProducerClaim:
     if not headers.get(b"producer-id") or b"producer-epoch" not in headers or b"producer-seq" not in headers:
         raise HeaderInvalid("Producer-Id, Producer-Epoch and Producer-Seq go together, and none is empty")
+    if b"producer-session" in headers:
+        raise HeaderInvalid("Producer-Session is not known here: a new run takes a higher Producer-Epoch")
     mode = _REQUESTS
     if b"producer-mode" in headers:
         if headers[b"producer-mode"] not in (b"requests", b"rising"):
@@ -99,6 +111,8 @@ def _x_claim(
     name = text_of(headers, b"x-producer-id")
     if not name or b"x-producer-seq" not in headers:
         raise HeaderInvalid("X-Producer-Id and X-Producer-Seq go together, and neither is empty")
+    if b"x-producer-mode" in headers:
+        raise HeaderInvalid("X-Producer-Mode is not known here: this dialect counts requests")
     sequence = _number(headers, b"x-producer-seq")
     run = text_of(headers, b"x-producer-session") or ""
     epoch = _number(headers, b"x-producer-epoch") if b"x-producer-epoch" in headers else NOT_TOLD

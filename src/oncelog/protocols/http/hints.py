@@ -8,6 +8,7 @@ HINTS: Final[dict[str, str]] = {
     "body_invalid": "GET /v1/openapi.json describes it",
     "body_too_large": "send it in smaller pieces, or through a stage",
     "content_type_missing": "HEAD of the stream tells its Content-Type: send the same",
+    "encoding_unsupported": "send the body as it is; nothing was done, and this connection is closed",
     "expectation_failed": "leave Expect out, or send Expect: 100-continue",
     "header_invalid": "correct the header that is named, or leave it out; nothing was done",
     "header_repeated": "send it once; nothing was done",
@@ -20,6 +21,7 @@ HINTS: Final[dict[str, str]] = {
     "path_unknown": "streams are at /v1/stream/<topic>; GET /v1/openapi.json lists the rest",
     "target_invalid": "correct the path or the query; GET /v1/openapi.json describes all but /v1/stream/<topic>",
     "target_too_long": "send a shorter path or query, or raise http.header_bytes_max",
+    "too_many_records": "send them in several requests; nothing was stored",
     "too_slow": "send it again, faster; or change http.header_deadline_ms, body_grace_ms or body_rate_min",
     "upgrade_unsupported": "leave Upgrade out; live reads are ?live=sse and ?live=long-poll",
 }

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from oncelog.limits import BATCH_RECORDS_MAX
 from oncelog.protocols.http.parser import Body
 
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -16,6 +17,14 @@ class JsonInvalid(Exception):
     """Not JSON: says what is wrong and where."""
 
 
+class TooManyElements(JsonInvalid):
+    """More elements than one batch has records."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"an array of {count} elements")
+        self.count = count
+
+
 def elements(body: Body) -> list[bytes]:
     """The records of a body: the elements of an array, or the one value that it is. Byte for byte as sent, but for
     white space around them."""
@@ -23,7 +32,10 @@ def elements(body: Body) -> list[bytes]:
         # The splitter looks at structure alone; a string that is not UTF-8 would pass it.
         str(body, "utf-8")
         if _is_array(body):
-            return [bytes(element) for element in _array(body)]
+            raw = _array(body)
+            if len(raw) > BATCH_RECORDS_MAX:
+                raise TooManyElements(len(raw))
+            return [bytes(element) for element in raw]
         return [bytes(_value(body))]
     except UnicodeDecodeError as error:
         raise JsonInvalid(f"byte {error.start} is not UTF-8") from None

@@ -300,6 +300,15 @@ class RequestParser:
         length_text = headers.get(b"content-length")
         if b"expect" in headers:
             self._expect(headers[b"expect"])
+        if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            detail = "a body may be chunked, and nothing else may be done to it"
+            self._fail(RequestRefused(501, "encoding_unsupported", detail))
+            return
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            # Kept byte for byte, it would be given back without the word that says how to read it.
+            detail = "a body in a Content-Encoding cannot be taken: readers would not be told of it"
+            self._fail(RequestRefused(415, "encoding_unsupported", detail))
+            return
         if length_text is None:
             return
         if len(length_text) > limits.HTTP_DIGITS_MAX:

@@ -16,7 +16,10 @@ VALUE: Final = rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?"
 _HEADER: Final = re.compile(rb"([A-Za-z0-9-]+): (%b)" % VALUE)
 
 _CHANGES_READING: Final = frozenset(
-    (b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer", b"connection", b"proxy-connection")
+    (
+        *(b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"),
+        *(b"te", b"trailer", b"connection", b"proxy-connection"),
+    )
 )
 """Headers that only the parser may judge."""
 
