@@ -114,7 +114,8 @@ def test_refusal_in_the_middle_names_the_line_and_what_is_stored(url: str, named
         _, said = process.communicate(b"3\n4\n", timeout=60)
     assert process.returncode == exits.REFUSED
     assert said.decode() == (
-        f"oncelog: the stream is closed; its end is {lines.BATCH_LINES_MAX}; "
+        f"oncelog: the stream is closed; its end is {lines.BATCH_LINES_MAX} "
+        "(read what it holds; new records need a stream of another name); "
         f"{lines.BATCH_LINES_MAX:,} lines are stored, line {lines.BATCH_LINES_MAX + 2:,} is the next\n"
     )
 

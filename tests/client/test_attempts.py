@@ -3,17 +3,22 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from oncelog.client import (
     AnswerUnreadable,
     AsyncClient,
+    Client,
+    ClientError,
     CommitAppend,
+    CommitProducer,
     NotFound,
     OutcomeUnknown,
     Overloaded,
     Unreachable,
     calls,
+    packing,
 )
 from oncelog.client.connection import Connection
 from tests.client.peer import CUT, FakeLog, Peer, Reply, Request, answer, calling, json_answer, problem, run
@@ -294,3 +299,102 @@ def test_unchanged_is_an_answer_for_who_asks_so() -> None:
         return (await client.call("GET", "/v1/stream/a", headers={"If-None-Match": '"1"'})).status
 
     assert calling(lambda request: answer(304), call)[0] == 304
+
+
+# --- a write of unknown outcome says which one it is ---------------------------------------------------------------
+
+
+def test_an_append_of_unknown_outcome_names_its_id_and_with_it_is_not_doubled() -> None:
+    log = FakeLog()
+    mute = [True]
+
+    def script(request: Request) -> Reply:
+        written = log(request)
+        return CUT if mute[0] else written
+
+    async def call(client: AsyncClient) -> object:
+        with pytest.raises(OutcomeUnknown) as caught:
+            await client.append("a/b", {"n": 1}, key="k", partition=3)
+        error = caught.value
+        assert (error.topic, error.partition, error.commit_id) == ("a/b", 3, None)
+        assert error.message_id is not None
+        assert f"receipt('a/b', '{error.message_id}', partition=3)" in str(error)
+        mute[0] = False
+        result = await client.append("a/b", {"n": 1}, key="k", partition=3, message_id=error.message_id)
+        assert (result.duplicate, result.message_id) == (True, error.message_id)
+        return None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "now_ms", lambda: 5)  # the small log compares times too; the server does not
+        calling(script, call)
+    assert len(log.values("a/b", 3)) == 1
+
+
+def test_a_commit_of_unknown_outcome_names_its_id() -> None:
+    async def call(client: AsyncClient) -> object:
+        with pytest.raises(OutcomeUnknown) as caught:
+            await client.commit([CommitAppend("a", [1])])
+        error = caught.value
+        assert error.commit_id is not None
+        assert (error.topic, error.partition, error.message_id) == (None, None, None)
+        assert f"commit_id='{error.commit_id}'" in str(error)
+        with pytest.raises(OutcomeUnknown) as again:
+            await client.commit([CommitAppend("a", [1])], commit_id=error.commit_id)
+        assert again.value.commit_id == error.commit_id
+        with pytest.raises(OutcomeUnknown, match=r"commit_producer_info\('p'\) .* sequence 7") as numbered:
+            await client.commit([CommitAppend("a", [1])], producer=CommitProducer("p", 0, 7))
+        assert (numbered.value.commit_id, numbered.value.producer_id, numbered.value.sequence) == (None, "p", 7)
+        return error.commit_id
+
+    commit_id, requests = calling(lambda request: CUT, call)
+    sent = [msgspec.json.decode(request.body).get("commit_id") for request in requests]
+    assert set(sent) == {commit_id, None}
+
+
+@pytest.mark.parametrize(
+    ("replies", "kind"),
+    [
+        ([answer(302, Location="http://elsewhere/")], AnswerUnreadable),
+        ([answer(200, b"<html>")], AnswerUnreadable),
+        ([CUT, problem(404, "topic_missing")], NotFound),  # written, perhaps, and deleted since
+    ],
+)
+def test_whatever_leaves_a_write_open_names_it(replies: list[Reply], kind: type[ClientError]) -> None:
+    async def main() -> None:
+        waiting = iter(replies)
+        async with Peer(lambda request: next(waiting)) as peer, AsyncClient(peer.url) as client:
+            with pytest.raises(kind, match=r"receipt\('a', 'mine', partition=0\)") as caught:
+                await client.append("a", 1, message_id="mine")
+            assert (caught.value.message_id, caught.value.topic, caught.value.partition) == ("mine", "a", 0)
+
+    run(main())
+
+
+def test_an_error_after_which_nothing_is_open_names_no_write() -> None:
+    async def call(client: AsyncClient) -> object:
+        with pytest.raises(NotFound) as caught:
+            await client.append("a", 1, message_id="mine")
+        assert (caught.value.message_id, caught.value.topic) == (None, None)
+        assert "receipt" not in str(caught.value)
+        return None
+
+    calling(lambda request: problem(404, "topic_missing"), call)
+
+
+def test_an_append_that_pauses_when_the_client_closes_still_names_its_id() -> None:
+    async def main() -> None:
+        async with Peer(lambda request: answer(503, Retry_After=20)) as peer:
+            client = await asyncio.to_thread(Client, peer.url)
+            under_way = asyncio.create_task(asyncio.to_thread(client.append, "a", 1, message_id="mine"))
+            await peer.came(1)
+            # Its answer has been read when a later call on the same connection is answered.
+            peer.script = lambda request: json_answer(
+                {"status": "ok", "durability": "fdatasync", "version": "1", "entry": 7}
+            )
+            await asyncio.to_thread(client.health)
+            await asyncio.to_thread(client.close)
+            with pytest.raises(OutcomeUnknown, match="the client is closed") as caught:
+                await under_way
+            assert caught.value.message_id == "mine"
+
+    run(main())

@@ -137,6 +137,8 @@ BEFORE_COMMANDS: tuple[tuple[int, str], ...] = (
     (400, "target_invalid"),
     (400, "malformed_request"),
     (413, "body_too_large"),
+    (413, "too_many_records"),
+    (415, "encoding_unsupported"),
     (431, "headers_too_large"),
 )
 """What the server's HTTP face refuses before anybody decides."""

@@ -5,6 +5,7 @@ from typing import Unpack
 
 import pytest
 
+import oncelog.client.lane as lane_module
 from oncelog.client.batches import BatchResult, BatchState, Confirmation, Failure, PendingBatch, Settled
 from oncelog.client.dialect import DurableStreamsDialect, Identity, XDialect, dialect_of
 from oncelog.client.errors import (
@@ -25,8 +26,9 @@ from oncelog.client.errors import (
 )
 from oncelog.client.lane import CONTENT_CODES, NEVER, Lane
 from oncelog.client.options import ProducerOptions, ProducerSettings
-from oncelog.client.packing import Form, Item, Packer, cost
+from oncelog.client.packing import RECORD_BYTES_MAX, Form, Item, Packer, cost
 from oncelog.core import outcome
+from oncelog.limits import BATCH_RECORDS_MAX
 from oncelog.protocols.http import refusal_map
 from tests.client.peer import problem
 from tests.client.test_errors import BEFORE_COMMANDS, refusal
@@ -654,3 +656,31 @@ def test_an_answer_of_somebody_else_ends_the_lane_and_leaves_the_outcome_open() 
     assert (failure.error, failure.batch.seq, failure.batch.maybe_written) == (foreign, 1, True)
     assert [one.seq for one in others if isinstance(one, BatchResult)] == [2, 3]
     assert lane.ended
+
+
+# --- what the server takes in one request ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raw_batches", [False, True])
+def test_the_largest_settings_pack_no_more_records_than_the_server_takes(raw_batches: bool) -> None:
+    settings = ProducerSettings(max_batch_bytes=RECORD_BYTES_MAX, max_batch_records=BATCH_RECORDS_MAX)
+    lane = Lane(0, Packer("application/json", raw_batches=raw_batches), settings, dialect_of(settings))
+    put(lane, *[1] * 200_000)
+    (first,) = sent(lane)
+    assert 1 < first.count < 200_000  # bytes end it first today: each record counts with 48 more
+    assert first.count <= BATCH_RECORDS_MAX
+
+
+def test_the_smallest_records_are_counted_whatever_the_bytes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_module, "RECORD_COST_BYTES", 0)
+    settings = ProducerSettings(max_batch_bytes=RECORD_BYTES_MAX, max_batch_records=BATCH_RECORDS_MAX)
+    lane = Lane(0, Packer("application/json"), settings, dialect_of(settings))
+    for _ in range(BATCH_RECORDS_MAX + 1):
+        lane.put(b"1", 1, 0)
+    (first,) = sent(lane)
+    assert first.count == BATCH_RECORDS_MAX
+
+
+def test_more_records_than_the_server_takes_cannot_be_asked_for() -> None:
+    with pytest.raises(ValueError, match="max_batch_records is between 1 and"):
+        ProducerSettings(max_batch_records=BATCH_RECORDS_MAX + 1)

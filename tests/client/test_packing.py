@@ -32,6 +32,21 @@ def test_a_json_stream_takes_any_value_and_bytes_as_they_are(data: object, value
     assert JSON.item(data) == value
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, msgspec.Raw])
+def test_bytes_of_every_kind_mean_the_same_on_a_json_stream(kind: Callable[[bytes], object]) -> None:
+    assert JSON.item(kind(b"1")) == b"1"
+    assert JSON.item(kind(b'{"a":1}'), key="k") == JSON.item({"a": 1}, key="k")
+    with pytest.raises(ValueError, match="not one JSON value"):
+        JSON.item(kind(b"MQ=="))
+
+
+def test_what_a_bytearray_held_when_it_was_appended_is_what_is_stored() -> None:
+    given = bytearray(b"1")
+    item = JSON.item(given)
+    given[0] = ord("2")
+    assert item == b"1"
+
+
 @pytest.mark.parametrize("data", [b"", b"1,2", b"{", b'"\xff"', b"nul"])
 def test_bytes_that_are_not_one_json_value_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not one JSON value"):
@@ -274,3 +289,21 @@ def test_records_are_values() -> None:
     with pytest.raises(AttributeError):
         record.offset = 3  # type: ignore[misc]
     assert msgspec.structs.replace(record, offset=3).offset == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        (b"1E400", math.inf),
+        (b'{"a":[-1e400,1]}', {"a": [-math.inf, 1]}),
+        (b"1" + b"0" * 400, 10**400),
+        (None, None),
+    ],
+)
+def test_whatever_the_server_takes_as_json_can_be_read_as_json(value: bytes | None, read: object) -> None:
+    assert Record(0, 0, None, value, ()).json() == read
+
+
+def test_a_value_that_is_not_json_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="Expecting value"):
+        Record(0, 0, None, b"plain text", ()).json()

@@ -332,6 +332,8 @@ def test_without_an_answer_in_time_the_outcome_is_unknown_and_the_producer_stops
             assert isinstance(error, OutcomeUnknown)
             assert (batch.seq, batch.count, batch.attempts > 1, batch.maybe_written) == (0, 1, True, True)
             assert [record.value for record in batch.records] == [b"1"]
+            assert (error.topic, error.partition, error.producer_id, error.sequence) == (TOPIC, 0, "p", 0)
+            assert "producer_info('orders', 'p', partition=0, scope='x')" in str(error)
             with pytest.raises(ProducerStopped):
                 await producer.append(2)
             with pytest.raises(OutcomeUnknown):

@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -29,8 +29,10 @@ from oncelog.client import (
     PublishStage,
     SequenceConflict,
     StreamClosed,
+    StreamReplaced,
 )
 from oncelog.client.options import DialectName
+from oncelog.client.reader import OnGone
 from tests.client.peer import Heard, run
 
 SERVE = "from oncelog.cli.main import main; main()"
@@ -419,3 +421,115 @@ def test_commits_cursors_stages_and_the_server_itself(client: Client) -> None:
     assert client.openapi()["openapi"].startswith("3.1")
     assert client.producers("commit/a").producers == []
     assert client.commit_producer_info("nobody") is None
+
+
+# --- a stream that gets the name of another ------------------------------------------------------------------------
+
+
+def made_anew(client: Client, topic: str, records: int, *, closed: bool = False) -> None:
+    """Deletes the stream, if it is there, and fills another one of its name."""
+    before = 0
+    with suppress(NotFound):
+        before = client.topic(topic).created_ms
+        client.delete_topic(topic)
+    while True:
+        client.create_topic(topic)
+        if client.topic(topic).created_ms != before:
+            break
+        client.delete_topic(topic)  # within the same millisecond nobody can tell them apart
+    if records:
+        client.commit([CommitAppend(topic, list(range(records)))])
+    if closed:
+        client.stream(topic).close()
+
+
+@pytest.mark.parametrize("records", [150, 100, 50, 0])
+@pytest.mark.parametrize("on_gone", ["raise", "skip"])
+def test_a_reader_does_not_go_on_in_another_stream_of_the_same_name(
+    client: Client, on_gone: OnGone, records: int
+) -> None:
+    topic = f"replaced-{on_gone}-{records}"
+    made_anew(client, topic, 100)
+    created_ms = client.topic(topic).created_ms
+    with client.reader(topic, on_gone=on_gone) as reader:
+        assert len(reader.read()) == 100
+        made_anew(client, topic, records)
+        for _ in range(2):  # it stays so, however often it is asked
+            with pytest.raises(StreamReplaced, match=r"'replaced.*offset 100 .*make a new reader") as caught:
+                reader.read(wait=False)
+        error = caught.value
+        assert (error.topic, error.partition, error.offset) == (topic, 0, 100)
+        assert (error.read_created_ms, error.created_ms) == (created_ms, client.topic(topic).created_ms)
+        assert reader.offset == 100
+
+
+def test_a_reader_that_waits_hears_that_its_stream_was_replaced(client: Client) -> None:
+    made_anew(client, "replaced-live", 3)
+    with client.reader("replaced-live") as reader:
+        assert len(reader.read()) == 3
+        client.delete_topic("replaced-live")
+        with pytest.raises(NotFound):  # what it says while there is none
+            reader.read()
+        made_anew(client, "replaced-live", 4)
+        with pytest.raises(StreamReplaced):  # at the end of the last answer it waits: this is the long-poll
+            next(reader)
+
+
+def test_the_end_of_another_stream_is_not_taken_for_the_end_of_this_one(client: Client) -> None:
+    made_anew(client, "replaced-closed", 3)
+    with client.reader("replaced-closed") as reader:
+        assert len(reader.read()) == 3
+        made_anew(client, "replaced-closed", 3, closed=True)
+        for _ in range(2):
+            with pytest.raises(StreamReplaced):
+                reader.read()
+        assert not reader.closed
+
+
+def test_another_stream_that_was_trimmed_is_still_another_stream(client: Client) -> None:
+    made_anew(client, "replaced-trimmed", 3)
+    with client.reader("replaced-trimmed", offset=1, live=False) as reader:
+        assert len(reader.read()) == 2
+        made_anew(client, "replaced-trimmed", 10)
+        client.trim("replaced-trimmed", 8)
+        with pytest.raises(StreamReplaced):
+            reader.read()
+
+
+def test_a_place_in_one_stream_is_not_saved_as_a_place_in_another(client: Client) -> None:
+    made_anew(client, "replaced-saved", 3)
+    with client.reader("replaced-saved", live=False, cursor="c") as reader:
+        next(reader)
+        made_anew(client, "replaced-saved", 5)
+        with pytest.raises(StreamReplaced) as caught:
+            reader.save()
+        assert caught.value.offset == 1
+    with client.reader("replaced-saved", live=False, cursor="c") as reader:
+        assert len(list(reader)) == 5  # a cursor goes with its stream: the new one is read from its beginning
+
+
+# --- bytes of every kind -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_of_every_kind_are_stored_as_the_same_json(client: Client, kind: Callable[[bytes], object]) -> None:
+    topic = f"bytes-{kind.__name__}"
+    client.stream(topic).create()
+    data = kind(b'{"n":1}')
+    client.append(topic, data)
+    with client.producer(topic, producer_id="p") as producer:
+        producer.append(data)
+    with client.producer(topic, producer_id="q", raw_batches=True) as producer:
+        producer.append(data)
+        producer.append(data, key="k")
+    client.commit([CommitAppend(topic, [data, CommitRecord(data, key="k")])])
+    stage = client.open_stage(content_type="application/json")
+    client.stage_records(stage.stage_id, 0, [data])  # type: ignore[list-item]
+    with client.reader(topic, live=False) as reader:
+        assert [record.value for record in reader] == [b'{"n":1}'] * 6
+
+
+def test_a_number_that_the_server_takes_can_be_read_though_no_float_holds_it(client: Client) -> None:
+    client.stream("large-number").create()
+    client.append("large-number", b"[1E400,1]")
+    assert values(client, "large-number") == [[float("inf"), 1]]

@@ -27,6 +27,7 @@ from oncelog.client.errors import (
     SequenceConflict,
     SequenceGap,
     StreamClosed,
+    StreamReplaced,
     TooLarge,
     Unreachable,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "StreamClosed",
     "StreamHead",
     "StreamNew",
+    "StreamReplaced",
     "TooLarge",
     "Unreachable",
 ]

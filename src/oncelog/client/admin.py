@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from oncelog.client.calls import Caller, decoded, done
-from oncelog.client.errors import NotFound, refusal_of
+from oncelog.client.errors import NotFound, naming_commits, refusal_of
 from oncelog.client.models import (
     Application,
     CommitAppend,
@@ -227,7 +227,9 @@ class Admin:
             "conditions": conditions,
             **_given(commit_id=commit_id, producer=producer),
         }
-        return await self._caller.json(CommitResult, "POST", "/v1/commit", body=body)
+        name, sequence = (None, None) if producer is None else (producer.name, producer.sequence)
+        with naming_commits(commit_id, name, sequence):
+            return await self._caller.json(CommitResult, "POST", "/v1/commit", body=body)
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
@@ -258,7 +260,7 @@ class Admin:
     async def stage_records(self, stage_id: int, at: int, values: Sequence[bytes]) -> Stage:
         """`append_stage` for values without keys."""
         packer = Packer("application/octet-stream", raw_batches=True)
-        return await self.append_stage(stage_id, at, packer.body(packer.form(b""), list(values)))
+        return await self.append_stage(stage_id, at, packer.body(packer.form(b""), [bytes(value) for value in values]))
 
     async def drop_stages(self, stage_ids: Sequence[int]) -> None:
         """Frees stages that will not be published."""

@@ -89,7 +89,7 @@ class Channel:
                 pause_s = max(pause_s, refusal.retry_after_s)
             if self._closed or deadline is None or loop.time() + pause_s > deadline:
                 break
-            await asyncio.sleep(pause_s)
+            await self._pause(pause_s)
         time_s = self._timeouts.request_s if wait_s is None else wait_s
         said = "the client is closed" if self._closed else f"no answer within {time_s:g} s"
         if maybe_done and writes:
@@ -108,6 +108,14 @@ class Channel:
         self._closed = True
         if self._connection is not None:
             await self._connection.close()
+
+    async def _pause(self, pause_s: float) -> None:
+        try:
+            await asyncio.sleep(pause_s)
+        except asyncio.CancelledError:
+            # A client that closes ends its thread: the next attempt says so, and what is known of the write.
+            if not self._closed:
+                raise
 
     async def _attempt(self, request: bytes, silence_s: float, deadline: float | None) -> Answer:
         """One attempt, lost at the deadline whatever comes by then: a server whose bytes trickle is never silent."""

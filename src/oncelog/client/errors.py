@@ -6,7 +6,8 @@ that no answer came and the write may or may not have happened: the third outcom
 claim can settle. `docs/client.md` says what each means for the caller.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -16,7 +17,41 @@ from oncelog.errors import OncelogError
 
 
 class ClientError(OncelogError):
-    """Base of everything that the client raises on purpose."""
+    """Base of everything that the client raises on purpose.
+
+    If it leaves open whether a write was done, it names the write, by whatever it had: without its id nobody could ask
+    for it, nor send it again without doubling it. None for all that there was not.
+    """
+
+    topic: str | None = None
+    partition: int | None = None
+    message_id: str | None = None
+    """Of the record: given, or random. `receipt` knows it, and a second append with it is recognised."""
+    commit_id: str | None = None
+    """The same for a commit; there is no receipt."""
+    producer_id: str | None = None
+    sequence: int | None = None
+    """Of the producer's batch, or commit."""
+
+    def name_write(
+        self,
+        hint: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        message_id: str | None = None,
+        commit_id: str | None = None,
+        producer_id: str | None = None,
+        sequence: int | None = None,
+    ) -> None:
+        """Says which write it is about, and adds to its text what to do about that one."""
+        self.topic = topic
+        self.partition = partition
+        self.message_id = message_id
+        self.commit_id = commit_id
+        self.producer_id = producer_id
+        self.sequence = sequence
+        self.args = (f"{self} ({hint})",)
 
 
 class ConnectionLost(ClientError):
@@ -37,6 +72,25 @@ class Unreachable(ClientError):
 
 class OutcomeUnknown(ClientError):
     """No answer in time, and the write may have happened. Only the same claim, sent again, can tell."""
+
+
+class StreamReplaced(ClientError):
+    """The stream that a reader read is no more, and another one has its name. No record of that one was handed out."""
+
+    def __init__(self, topic: str, partition: int, offset: int, read_created_ms: int, created_ms: int) -> None:
+        super().__init__(
+            f"{topic!r} was deleted and created again, or another server answers: partition {partition} was read up to "
+            f"offset {offset} of the stream made at {read_created_ms} (ms since 1970), and the one there now was made "
+            f"at {created_ms} (its offsets count anew: make a new reader, from START to read all of it)"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        """Behind the last record that was handed out, in the stream that is gone."""
+        self.read_created_ms = read_created_ms
+        """When that one was made."""
+        self.created_ms = created_ms
+        """When the one was made that has its name now."""
 
 
 class BufferFull(ClientError):
@@ -272,3 +326,37 @@ def _members(answer: Answer) -> dict[str, object]:
     except msgspec.DecodeError:
         return {}
     return members if isinstance(members, dict) else {}
+
+
+@contextmanager
+def naming_appends(topic: str, partition: int, message_id: str) -> Iterator[None]:
+    """An error that leaves open whether the append inside was done names it."""
+    try:
+        yield
+    except ClientError as error:
+        if _leaves_open(error):
+            hint = (
+                f"receipt({topic!r}, {message_id!r}, partition={partition}) tells whether it was done; an append of "
+                f"the same record with message_id={message_id!r} does it once"
+            )
+            error.name_write(hint, topic=topic, partition=partition, message_id=message_id)
+        raise
+
+
+@contextmanager
+def naming_commits(commit_id: str | None, producer_id: str | None, sequence: int | None) -> Iterator[None]:
+    """The same for a commit."""
+    try:
+        yield
+    except ClientError as error:
+        if _leaves_open(error):
+            hint = f"the same commit with commit_id={commit_id!r} is done once"
+            if commit_id is None:
+                hint = f"commit_producer_info({producer_id!r}) tells whether sequence {sequence} was done"
+            error.name_write(hint, commit_id=commit_id, producer_id=producer_id, sequence=sequence)
+        raise
+
+
+def _leaves_open(error: ClientError) -> bool:
+    """Whether the write may have been done all the same."""
+    return isinstance(error, OutcomeUnknown | AnswerUnreadable) or (isinstance(error, Refused) and error.maybe_done)

@@ -42,7 +42,10 @@ from oncelog.errors import OncelogError
 NEVER: Final = float("inf")
 
 CONTENT_CODES: Final = frozenset(
-    ("batch_invalid", "batch_refused", "body_too_large", "empty_array", "id_conflict", "json_invalid", "too_large")
+    (
+        *("batch_invalid", "batch_refused", "body_too_large", "empty_array", "id_conflict"),
+        *("json_invalid", "too_large", "too_many_records"),
+    )
 )
 """Refusals of the content itself: no copy of the batch can be accepted later, so its number is free. Everything else is
 about the producer or the stream, and would meet every batch."""

@@ -25,10 +25,12 @@ from oncelog.client.errors import (
     ClientError,
     ConnectionLost,
     DeadLettered,
+    OutcomeUnknown,
     ProducerStopped,
     Refused,
 )
 from oncelog.client.lane import NEVER, Lane
+from oncelog.client.left_behind import Tally, watch
 from oncelog.client.models import ProducerInfo
 from oncelog.client.options import ProducerOptions, ProducerSettings
 from oncelog.client.packing import Form, HeadersGiven, Item, Packer, cost
@@ -80,11 +82,12 @@ class AsyncIdempotentProducer:
         self._flushing = 0
         self._changed: asyncio.Future[None] | None = None
         self._first_error: ClientError | None = None
-        self.error_told = False
-        """A call has raised the first error, or what followed from it."""
         self._closing = False
         """It takes nothing more; what it took is still sent."""
         self._closed = False
+        self.tally = Tally(stream.topic, self.producer_id)
+        """What is owed if nobody closes it. A wrapper that has an `append` of its own counts there what it took."""
+        watch(self, self.tally)
 
     # --- for callers --------------------------------------------------------------------------------------------------
 
@@ -121,6 +124,7 @@ class AsyncIdempotentProducer:
         if not self._room.take(size):
             await self._room.wait(size)
         self._put(lane, item, size)
+        self.tally.taken_count += 1
         self._unyielded_bytes += size
         if self._unyielded_bytes >= self._settings.max_batch_bytes:
             # A loop of appends would else keep the event loop from reading answers until the buffer is full.
@@ -145,6 +149,7 @@ class AsyncIdempotentProducer:
         if not self._room.take(size):
             raise BufferFull(f"{self.pending_bytes:,} bytes are pending, at most {self._room.bytes_max:,}")
         self._put(lane, item, size)
+        self.tally.taken_count += 1
 
     async def flush(self) -> None:
         """Waits until everything appended so far is settled. Raises the first error if there was one."""
@@ -226,6 +231,15 @@ class AsyncIdempotentProducer:
         """Why it has stopped, if it has."""
         return self._first_error
 
+    @property
+    def error_told(self) -> bool:
+        """A call has raised the first error, or what followed from it."""
+        return self.tally.error_told
+
+    @error_told.setter
+    def error_told(self, told: bool) -> None:
+        self.tally.error_told = told
+
     def put_all(self, records: list[tuple[Item, int, int]]) -> None:
         """Takes records (item, cost, partition) whose room the caller has seen to. After a stop they fail at once."""
         for number, (item, size, partition) in enumerate(records):
@@ -236,6 +250,7 @@ class AsyncIdempotentProducer:
             self._put(self._lane(partition), item, size)
 
     def _reject(self, records: list[tuple[Item, int, int]]) -> None:
+        self._count(len(records), failed=True)
         for item, size, partition in records:
             batch = PendingBatch(partition, -1, Form.RAW, [item], size, b"")
             if self._settings.on_error is not None:
@@ -383,11 +398,15 @@ class AsyncIdempotentProducer:
             settings = self._settings
             for one in settled:
                 if isinstance(one, Failure):
+                    self._count(one.batch.count, failed=not isinstance(one.error, DeadLettered))
+                    self._name(one)
                     self._note(one.error)
                     if settings.on_error is not None:
                         self._loop.call_soon(settings.on_error, one.error, one.batch)
-                elif settings.on_batch_ack is not None:
-                    self._loop.call_soon(settings.on_batch_ack, one)
+                else:
+                    self._count(one.count, failed=False)
+                    if settings.on_batch_ack is not None:
+                        self._loop.call_soon(settings.on_batch_ack, one)
             self._room.free(freed)
             if self.on_freed is not None:
                 self.on_freed(freed)
@@ -397,11 +416,32 @@ class AsyncIdempotentProducer:
         if lane.pending_count == 0:
             self._busy.pop(lane.partition, None)
 
+    def _count(self, count: int, *, failed: bool) -> None:
+        self.tally.settled_count += count
+        if failed and self._settings.on_error is None:
+            self.tally.unheard_count += count
+
+    def _name(self, failure: Failure) -> None:
+        """An error that leaves open whether a batch was written says which one."""
+        error, batch = failure
+        if not (batch.maybe_written or isinstance(error, OutcomeUnknown)):
+            return
+        info = f"producer_info({self.stream.topic!r}, {self.producer_id!r}, partition={batch.partition}"
+        error.name_write(
+            f"{info}, scope={self._dialect.scope!r}) tells the last sequence that was written",
+            topic=self.stream.topic,
+            partition=batch.partition,
+            message_id=batch.message_id or None,
+            producer_id=self.producer_id,
+            sequence=batch.seq,
+        )
+
     def _note(self, error: ClientError) -> None:
         """The first error stops everything: other partitions send nothing more, waiting appends are refused."""
         if self._first_error is not None or isinstance(error, DeadLettered):
             return
         self._first_error = error
+        self.tally.cause = str(error)
         for lane in self._lanes.values():
             lane.stop(error)
             self._busy[lane.partition] = lane

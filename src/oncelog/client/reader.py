@@ -4,6 +4,10 @@ The reader asks for raw batches, so that keys, headers, timestamps and offsets a
 `offset`: the offset behind the last record that it handed out. A lost connection is made again and reading goes on
 there, so each record is handed out once per reader. What survives the process is a cursor: `save` moves it, and
 a reader that is given its name begins there.
+
+A place means something in one stream alone. If the stream is deleted and another one gets its name, offsets count anew:
+going on would skip whatever the new one has below. So the reader remembers when its stream was made, which every answer
+with records tells, and stops with `StreamReplaced` before it hands out one of another. A cursor goes with its stream.
 """
 
 import asyncio
@@ -13,7 +17,14 @@ from typing import Final, Literal, get_args
 from oncelog.client.admin import Admin
 from oncelog.client.backoff import Backoff
 from oncelog.client.calls import BACKOFF_MAX_MS, BACKOFF_MS, Caller, Channel
-from oncelog.client.errors import AnswerUnreadable, OffsetGone, Refused, Unreachable, refusal_of
+from oncelog.client.errors import (
+    AnswerUnreadable,
+    OffsetGone,
+    Refused,
+    StreamReplaced,
+    Unreachable,
+    refusal_of,
+)
 from oncelog.client.packing import Record, records_of
 from oncelog.client.wire import BATCHES, Answer, target, topic_path
 
@@ -26,6 +37,9 @@ NOW: Final = -2
 LONG_POLL_S: Final = 90.0
 """After so much silence a reader makes sure that the server is there. It answers a long-poll after 30 seconds unless it
 is told otherwise; it may be told to wait for an hour, so silence alone proves nothing."""
+
+PLACE_CODES: Final = frozenset(("offset_ahead", "offset_gone"))
+"""Refusals of an offset. Where a reader came to by reading, they may mean that the stream is another one."""
 
 OnGone = Literal["raise", "skip"]
 
@@ -64,6 +78,8 @@ class AsyncReader:
         self._cursor_known = cursor is None
         self._on_gone = on_gone
         self._next_offset = offset
+        self._created_ms = 0
+        """When the stream was made whose records are read; 0 before the first answer, or if the server never tells."""
         self._poll_cursor = ""
         self._backoff = Backoff(BACKOFF_MS, BACKOFF_MAX_MS)
         """Between waits that nothing answers."""
@@ -96,12 +112,16 @@ class AsyncReader:
         return record
 
     async def save(self, *, offset: int | None = None, metadata: str = "", pinned: bool = False) -> None:
-        """Moves the cursor to `offset`; if it is not given, everything handed out so far counts as processed."""
+        """Moves the cursor to `offset`; if it is not given, everything handed out so far counts as processed.
+
+        `StreamReplaced` if that was in another stream: the cursor of the new one then stays where it is.
+        """
         if self._cursor is None:
             raise ValueError("this reader has no cursor")
         offset = self.offset if offset is None else offset
         if offset < 0:
             return  # nothing was read yet
+        await self._check_same(offset)
         await Admin(self._caller).move_cursor(
             self._cursor, self.topic, offset, partition=self.partition, metadata=metadata, pinned=pinned
         )
@@ -131,6 +151,9 @@ class AsyncReader:
             self._advance(await self._ask(wait=False))
         while not self.closed:
             answer = await self._ask(wait=wait and self.up_to_date)
+            if answer.flag("stream-closed") and "stream-created" not in answer.headers:
+                # A wait that ends without records does not tell which stream it is that has ended.
+                await self._check_same(self.offset)
             first = max(0, self._next_offset)
             self._advance(answer)
             if answer.body and (records := records_of(answer.body, first)):
@@ -145,6 +168,8 @@ class AsyncReader:
             if answer.status < 400:
                 return answer
             refusal = refusal_of(answer)
+            if refusal.code in PLACE_CODES:
+                await self._check_same(self.offset)
             if not isinstance(refusal, OffsetGone) or self._on_gone == "raise" or refusal.floor <= self._next_offset:
                 raise refusal
             self._next_offset = refusal.floor
@@ -153,8 +178,7 @@ class AsyncReader:
         """Whatever the server says but "try again". A wait is asked for once. If no answer ends it, the same read is
         asked for without waiting: a server that is there says at once what has come meanwhile, and one that is not is
         given up as after any other call."""
-        spelled = {START: "-1", NOW: "now"}.get(self._next_offset) or f"{self._next_offset:016d}"
-        query: dict[str, str | int | None] = {"partition": self.partition, "offset": spelled}
+        query = self._query(self._next_offset)
         try:
             if wait:
                 waiting = query | {"live": "long-poll", "cursor": self._poll_cursor or None}
@@ -173,6 +197,10 @@ class AsyncReader:
             self._channel.reset()
             raise
 
+    def _query(self, offset: int) -> dict[str, str | int | None]:
+        spelled = {START: "-1", NOW: "now"}.get(offset) or f"{offset:016d}"
+        return {"partition": self.partition, "offset": spelled}
+
     async def _send(
         self,
         query: dict[str, str | int | None],
@@ -187,10 +215,26 @@ class AsyncReader:
         next_offset = answer.number("stream-next-offset")
         if next_offset < 0 or (answer.body and answer.headers.get("content-type") != BATCHES):
             raise AnswerUnreadable("the server does not answer with record batches: is it oncelog?")
+        self._compare(answer, self.offset)
         self._next_offset = next_offset
         self._poll_cursor = answer.headers.get("stream-cursor", "")
         self.up_to_date = answer.flag("stream-up-to-date")
         self.closed = self.up_to_date and answer.flag("stream-closed")
+
+    async def _check_same(self, offset: int) -> None:
+        """Raises StreamReplaced if the stream of this name is another than the one that was read. The end is asked for:
+        every stream has one, and it costs no records."""
+        if self._created_ms:
+            # Not on the reader's own connection, where it could stand behind a wait.
+            answer, _ = await self._caller.answer("GET", self._path, self._query(NOW), headers={"Accept": BATCHES})
+            self._compare(answer, offset)
+
+    def _compare(self, answer: Answer, offset: int) -> None:
+        # A refusal, and a wait that ended without records, do not tell.
+        created_ms = max(0, answer.number("stream-created"))
+        if self._created_ms and created_ms and created_ms != self._created_ms:
+            raise StreamReplaced(self.topic, self.partition, offset, self._created_ms, created_ms)
+        self._created_ms = self._created_ms or created_ms
 
 
 def _place(offset: object) -> int:

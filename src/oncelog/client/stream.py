@@ -11,7 +11,7 @@ import msgspec
 
 from oncelog.client.calls import Caller, done, placed
 from oncelog.client.dialect import confirmed
-from oncelog.client.errors import NotFound, refusal_of
+from oncelog.client.errors import NotFound, naming_appends, refusal_of
 from oncelog.client.packing import HeadersGiven, Packer
 from oncelog.client.wire import JSON, header_line, topic_path
 
@@ -96,8 +96,9 @@ class AsyncStream:
         if close:
             lines["Stream-Closed"] = "true"
         body = self._packer.body(form, [item])
-        answer = await self.caller.call("POST", self.path, {"partition": partition}, headers=lines, body=body)
-        next_offset = confirmed(answer).number("stream-next-offset")
+        with naming_appends(self.topic, partition, message_id):
+            answer = await self.caller.call("POST", self.path, {"partition": partition}, headers=lines, body=body)
+            next_offset = confirmed(answer).number("stream-next-offset")
         return AppendResult(
             max(-1, next_offset - 1),
             next_offset,

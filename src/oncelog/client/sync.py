@@ -21,6 +21,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
 from oncelog.client.client import URL_DEFAULT, AsyncClient
 from oncelog.client.errors import BufferFull, ClientError, ProducerStopped
+from oncelog.client.left_behind import caller_place
 from oncelog.client.options import ProducerOptions, ProducerSettings
 from oncelog.client.packing import HeadersGiven, Item, Record, cost
 from oncelog.client.producer import AsyncIdempotentProducer
@@ -60,7 +61,7 @@ class LoopThread:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise ClientError("the client was closed meanwhile") from None
+            raise ClientError("the client was closed meanwhile; what was asked for may have been done") from None
         except BaseException:
             future.cancel()
             raise
@@ -194,7 +195,10 @@ class Reader:
         return record
 
     def save(self, *, metadata: str = "", pinned: bool = False) -> None:
-        """Moves the cursor to `offset`: everything handed out so far counts as processed."""
+        """Moves the cursor to `offset`: everything handed out so far counts as processed.
+
+        `StreamReplaced` if that was in another stream: the cursor of the new one then stays where it is.
+        """
         self._thread.run(self._inner.save(offset=self._offset, metadata=metadata, pinned=pinned))
 
     close = blocking(AsyncReader.close)
@@ -224,6 +228,8 @@ class IdempotentProducer:
         options["producer_id"] = ProducerSettings(**options).name()
         self._inner = self._thread.run(_make(stream._inner, options))
         self._inner.on_freed = self._on_freed
+        self._tally = self._inner.tally
+        self._tally.place = caller_place()
         self._lock = threading.Condition()
         self._staged: list[tuple[Item, int, int]] = []
         self._held_bytes = 0
@@ -274,6 +280,7 @@ class IdempotentProducer:
             self._moving = True
             self._held_bytes += size
             self._staged.append((item, size, partition))
+            self._tally.taken_count += 1
 
     def close(self) -> None:
         """Flushes and ends. Raises the first error unless a call has raised it before."""
