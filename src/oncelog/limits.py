@@ -351,6 +351,10 @@ HTTP_EARLY_BYTES_MAX: Final = 64 * MIB
 HTTP_CONNECTION_EPOCHS_MAX: Final = 64
 """Producers whose epoch a connection remembers for requests that name neither session nor epoch."""
 
+HTTP_LINGER_MS: Final = 2_000
+"""How long a connection is read on after its last answer, if the client does not end it: some round trips, in which it
+hears that nothing more is wanted. Whoever is refused and stays holds a connection for no longer."""
+
 HTTP_RECEIVE_BYTES: Final = 256 * KIB
 """What one read of a socket brings at most: uvloop's buffer. An unfinished head may exceed its bound by this."""
 

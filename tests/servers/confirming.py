@@ -22,11 +22,20 @@ class Noted(asyncio.Transport):
         super().__init__()
         self.written: list[bytes] = []
         self.is_closed = False
+        self.is_ended = False
         self.reads_on = True
 
     def write(self, data: Any) -> None:
         assert not self.is_closed
+        assert not self.is_ended
         self.written.append(bytes(data))
+
+    def write_eof(self) -> None:
+        assert not self.is_closed
+        self.is_ended = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def close(self) -> None:
         self.is_closed = True

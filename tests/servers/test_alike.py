@@ -136,6 +136,7 @@ def told(came: list[bytes], kinds: list[int], answer_each: bool) -> tuple[object
         b"".join(client.transport.written),
         vars(client.server.counts),
         client.transport.is_closed,
+        client.transport.is_ended,
         client.transport.reads_on,
         connection.is_closing,
         connection.request_at,
@@ -333,7 +334,7 @@ def test_last_answer_says_so_also_if_it_is_there_at_once(monkeypatch: pytest.Mon
     monkeypatch.setattr(client.engine, "submit", lambda command, reply: reply(outcome_of(command, 1)))
     client.receive(post("Content-Type: a/b\r\nConnection: close"))
     assert b"Connection: close" in b"".join(client.transport.written)
-    assert client.transport.is_closed
+    assert client.transport.is_ended
 
 
 def test_answer_to_head_is_its_head_also_if_it_is_alone_in_line() -> None:

@@ -170,6 +170,17 @@ def test_damaged_row_of_a_stream_is_told_to_readers_and_writers(tmp_path: Path, 
         assert server.ask("HEAD", BAD).status == 500
 
 
+def test_damage_that_a_write_meets_is_said_aloud_with_its_stream(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def damage(index: Path) -> None:
+        flip_behind(index / "data.mdb", index_key_of(Table.PRODUCER, (2, "http:p")))
+
+    with damaged_index(tmp_path, damage) as server:
+        assert_index_named(server.ask("POST", BAD, b"w", headers={**BY_P, "Producer-Seq": "1"}))
+        assert capsys.readouterr().err.startswith("oncelog: stream 'bad', partition 0: ")
+
+
 def test_damaged_block_of_ids_is_told_to_those_that_it_may_hold(tmp_path: Path) -> None:
     def damage(index: Path) -> None:
         (run,) = index.glob("ids-*.run")

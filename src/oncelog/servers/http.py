@@ -21,6 +21,8 @@ from oncelog.servers.metrics import Counts
 from oncelog.servers.settings import HttpSettings
 
 SWEEP_S = 1.0
+STOP_SWEEP_S = 0.05
+"""The same in a stop, which waits for nothing else once all is answered."""
 SWEEP_SLICE = 2_000
 """Connections looked at in one go: twenty thousand at once would hold the loop for milliseconds."""
 
@@ -54,6 +56,8 @@ class HttpServer:
         self._reads = Reads(engine, settings, loop, counts)
         self._asks = Asks(engine, counts, self)
         self._listener: asyncio.Server | None = None
+        self.is_stopping = False
+        """Nothing is taken any more; what was accepted is still answered."""
         self.is_stopped = False
         """Nothing may reach the engine any more."""
         self._sweep_timer = loop.call_later(SWEEP_S, self._sweep)
@@ -69,18 +73,21 @@ class HttpServer:
         return chosen
 
     async def stop(self) -> None:
-        """Take no more; answer what was accepted; cut what does not end in time."""
+        """Take no more; answer what was accepted; let clients end their side; cut what does not end in time."""
         self._sweep_timer.cancel()
         if self._listener is not None:
             self._listener.close()
         self._emptied = asyncio.Event()
+        self.is_stopping = True
         for connection in list(self.connections):
             connection.finish()
         self.early.give_up_all()
         if self.connections:
             deadline = self.loop.call_later(self.settings.stop_ms / 1000, self._emptied.set)
+            self._sweep()
             await self._emptied.wait()
             deadline.cancel()
+            self._sweep_timer.cancel()
         for connection in list(self.connections):
             connection.abort()
         # What was put off to the next turn of the loop still reaches the engine.
@@ -124,7 +131,7 @@ class HttpServer:
             slot.done(problem_of(refusal))
 
     def _sweep(self) -> None:
-        self._sweep_timer = self.loop.call_later(SWEEP_S, self._sweep)
+        self._sweep_timer = self.loop.call_later(STOP_SWEEP_S if self.is_stopping else SWEEP_S, self._sweep)
         self._look_at(iter(list(self.connections)))
         self._resume_paused()
 

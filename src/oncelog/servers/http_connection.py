@@ -21,6 +21,7 @@ from oncelog.protocols.http.routes import Router, refused_answer
 from oncelog.protocols.http.session import Session
 from oncelog.protocols.http.template import AppendTemplate, template_of
 from oncelog.servers.early import Early, EarlyRequests
+from oncelog.servers.http_ending import Ending
 from oncelog.servers.http_reads import Reading
 from oncelog.servers.metrics import Counts
 from oncelog.servers.settings import HttpSettings
@@ -43,6 +44,7 @@ class Shared(Protocol):
     body_budget: BodyBudget
     scratch: memoryview
     paused: "set[Connection]"
+    is_stopping: bool
     is_stopped: bool
 
     def now_ms(self) -> int: ...
@@ -82,7 +84,8 @@ class AppendSlot:
         elif isinstance(outcome, Early) and server.early.hold(self.command, outcome, self.answered, self._gave_up):
             return
         else:
-            server.counts.other(outcome)
+            command = self.command
+            server.counts.other(outcome, getattr(command, "topic", ""), getattr(command, "partition", 0))
         if server.early.held:
             server.early.taken(self.command, outcome)
         answer = self.render(outcome)
@@ -154,6 +157,8 @@ class Connection(asyncio.Protocol):
     """One client."""
 
     __slots__ = (
+        "_ending",
+        "_has_client_ended",
         "_is_flushing",
         "_is_paused",
         "_parser",
@@ -178,7 +183,7 @@ class Connection(asyncio.Protocol):
         self.session = Session()
         self.slots: deque[AppendSlot] = deque()
         self.is_closing = False
-        """Nothing more is read; what is in line is still answered."""
+        """What comes is thrown away; what is in line is still answered."""
         self.active_at = 0.0
         self.request_at = 0.0
         """When the request in progress began to come in; 0 if there is none."""
@@ -192,6 +197,9 @@ class Connection(asyncio.Protocol):
         self._parser = RequestParser(
             self._requested, settings.header_bytes_max, settings.body_bytes_max, server.body_budget
         )
+        self._ending: Ending | None = None
+        """Since the last answer is out."""
+        self._has_client_ended = False
         self._is_paused = False
         self._is_flushing = False
         self._reads_in_line = 0
@@ -211,13 +219,17 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self.is_closing = True
+        self.server.left(self)
+        self._drop_line()
+
+    def _drop_line(self) -> None:
+        """No further answer can be sent."""
         for slot in self.slots:
             if slot.reading is not None:
                 slot.reading.cancel()
         waiting = [(slot, slot.later) for slot in self.slots if isinstance(slot, Slot)]
         self.slots.clear()
         self._parser.let_go()
-        self.server.left(self)
         # What waits behind a read was accepted: it is carried out, only its answer goes nowhere.
         if not self.server.is_stopped:
             for slot, action in waiting:
@@ -300,6 +312,9 @@ class Connection(asyncio.Protocol):
         """The client sends nothing more; what it has asked for is still answered, without waiting for more to come: it
         has most likely gone."""
         self.is_closing = True
+        self._has_client_ended = True
+        if self._ending is not None:
+            return False
         self._end_live_reads()
         for slot in self.slots:
             if slot.reading is not None:
@@ -327,7 +342,8 @@ class Connection(asyncio.Protocol):
     # --- back-pressure ---------------------------------------------------------------------------------------------
 
     def _pause(self) -> None:
-        if not self._is_paused and not self._transport.is_closing():
+        # What is thrown away needs no room, and a client that sends first and reads then must get to its reading.
+        if not self._is_paused and not self.is_closing and not self._transport.is_closing():
             self._is_paused = True
             self.server.paused.add(self)
             self._transport.pause_reading()
@@ -337,16 +353,23 @@ class Connection(asyncio.Protocol):
         if not self._is_paused or self.is_stalled or self.server.engine.overloaded:
             return
         if len(self.slots) < self.server.settings.pipelined_max and not self._transport.is_closing():
-            self._is_paused = False
-            self.server.paused.discard(self)
             if self.request_at:
                 self.request_at = self.server.loop.time()  # the time that we did not read is not the client's
-            self._transport.resume_reading()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self.server.paused.discard(self)
+            if not self._has_client_ended:
+                self._transport.resume_reading()
 
     # --- requests --------------------------------------------------------------------------------------------------
 
     def _requested(self, request: Request) -> None:
         """A request is whole."""
+        if self.is_closing:
+            return  # one before it was the last
         self.request_at = 0.0
         server = self.server
         slot = Slot(self, request)
@@ -407,13 +430,15 @@ class Connection(asyncio.Protocol):
         """Where the next request would begin is not known: answer, in line, and close."""
         self.is_closing = True
         self.server.counts.malformed += 1
+        if self._ending is not None:
+            return  # it stands behind a request that was the last
         slot = Slot(self, Request(b"", b"", {}, b"", keep_alive=False))
         self.slots.append(slot)
         slot.done(refused_answer(refused))
 
     def _continue(self) -> None:
         """The client waits for a word before it sends the body. Only if nothing is in line: it would be out of turn."""
-        if not self.slots:
+        if not self.slots and not self.is_closing:
             self._parser.expects_continue = False
             self._transport.write(_CONTINUE)
 
@@ -467,15 +492,31 @@ class Connection(asyncio.Protocol):
             if slot.body:
                 transport.write(slot.body)
             if last:
-                transport.close()
+                self._end()
                 return
         if self.is_closing:
-            transport.close()
+            self._end()
             return
         if self._is_paused:
             self.resume()
         if self._parser.expects_continue:
             self._continue()
+
+    def _end(self) -> None:
+        """The last answer is out: say so, and throw away what comes until the client has said so too."""
+        transport = self._transport
+        if self._ending is not None or transport.is_closing():
+            return
+        server = self.server
+        now = server.loop.time()
+        self.is_closing = True
+        self._ending = Ending(transport, now)
+        self._drop_line()
+        if self._has_client_ended or self._ending.is_over(now, self.active_at, is_stopping=server.is_stopping):
+            transport.close()
+            return
+        transport.write_eof()
+        self._read_on()
 
     def write_piece(self, data: bytes) -> bool:
         """A piece of a live answer that is first in line; False if the client should read before there is more."""
@@ -497,7 +538,10 @@ class Connection(asyncio.Protocol):
             self.server.counts.cut_stalled += 1
             self._transport.abort()
             return
-        if self.request_at and not self.is_closing and not self._is_paused:
+        if self._ending is not None:
+            if self._ending.is_over(now, self.active_at, is_stopping=self.server.is_stopping):
+                self._transport.close()
+        elif self.request_at and not self.is_closing and not self._is_paused:
             spent_ms = (now - self.request_at) * 1000
             if not self._parser.in_body:
                 if spent_ms > settings.header_deadline_ms:
@@ -512,10 +556,9 @@ class Connection(asyncio.Protocol):
         self._refuse(RequestRefused(408, "too_slow", f"the {what} came too slowly", limit=limit_ms))
 
     def finish(self) -> None:
-        """The server stops: what was accepted is answered, nothing more is read."""
+        """The server stops: what was accepted is answered, nothing more is taken."""
         self.is_closing = True
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._read_on()
         self._end_live_reads()
         self.flush()
 
