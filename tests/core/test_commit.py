@@ -6,10 +6,13 @@ from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import (
     CloseStream,
+    Command,
     Commit,
     CommitAppend,
     Condition,
+    CreateTopic,
     CursorMove,
+    DeleteCursor,
     DeleteRecords,
     DeleteTopic,
     ExpectCursor,
@@ -323,34 +326,83 @@ def derived(name: str, frontier: int, *conditions: Condition, commit_id: str = "
     return Commit([put("a", b"1", message_id=b"m1")], list(conditions), cursors, commit_id=commit_id)
 
 
-def test_second_consumer_that_derives_the_same_records_gets_on(log: CoreHarness) -> None:
+@pytest.mark.parametrize("commit_id", ["", "id"])
+def test_second_consumer_that_derives_the_same_records_gets_on(log: CoreHarness, commit_id: str) -> None:
     """1. Two consumers read b and derive the same record under the same id, each with its cursor. 2. The second finds
     it there. Had its cursor stayed where it was, it would have read the same records for ever."""
     log.append("b", b"x", b"y")
     assert log.run(derived("one", 1)) == CommitConfirmed([2, 0, 1])
-    for commit_id in ("", "id"):
-        name = f"two{commit_id}"
-        command = derived(name, 1, ExpectCursor(name, "b", 0, 0), commit_id=commit_id)
-        assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True)
-        assert (frontier(log, "one", "b"), frontier(log, name, "b")) == (1, 1)
-        assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True), (
-            "a retry, whatever its condition says now"
-        )
-        assert not log.wrote()
+    command = derived("two", 1, ExpectCursor("two", "b", 0, 0), commit_id=commit_id)
+    assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True)
+    assert (frontier(log, "one", "b"), frontier(log, "two", "b")) == (1, 1)
+    assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True), "a retry, whatever its condition says now"
+    assert not log.wrote()
     assert tail(log, "a") == 1
     log.replay_all()
 
 
-def test_retry_by_ids_throws_no_cursor_back(log: CoreHarness) -> None:
-    log.append("b", b"x", b"y", b"z")
-    command = derived("one", 1)
+def test_commit_known_by_nothing_but_its_ids_may_be_a_retry_and_moves_nothing(log: CoreHarness) -> None:
+    log.append("b", b"x", b"y")
+    log.run(derived("one", 1))
+    for command in (derived("two", 1), derived("two", 1, ExpectCursor("one", "b", 0, 1))):
+        assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True)
+        assert not log.wrote()
+    assert frontier(log, "two", "b") is None
+
+
+GONE_ON = [MoveCursors([CursorMove("one", "b", 0, 2)])]
+REWOUND = [MoveCursors([CursorMove("one", "b", 0, 0)])]
+MADE_AGAIN = [DeleteTopic("b"), CreateTopic("b")]
+
+
+@pytest.mark.parametrize(
+    ("since", "conditions"),
+    [
+        (GONE_ON, []),
+        (REWOUND, []),
+        ([DeleteCursor("one", "b", 0)], []),
+        ([DeleteTopic("b")], []),
+        (MADE_AGAIN, []),
+        # Rewound or deleted it would stand again where the condition wants it: that is a consumer that begins anew.
+        (GONE_ON, [ExpectCursor("one", "b", 0, 0)]),
+        ([DeleteTopic("b")], [ExpectCursor("one", "b", 0, 0)]),
+        (MADE_AGAIN, [ExpectCursor("one", "b", 0, 0)]),
+    ],
+)
+def test_retry_by_ids_succeeds_and_moves_nothing_whatever_became_of_its_cursor(
+    log: CoreHarness, since: list[Command], conditions: list[Condition]
+) -> None:
+    log.append("b", b"x", b"y")
+    command = derived("one", 1, *conditions)
     log.run(command)
-    log.run(MoveCursors([CursorMove("one", "b", 0, 3)]))
+    for change in since:
+        log.run(change)
     assert log.run(command) == CommitConfirmed([2, 0, 1], duplicate=True)
     assert not log.wrote()
-    log.run(Trim("b", 0, 2))
-    assert log.run(derived("one", 2)) == CommitConfirmed([2, 0, 1], duplicate=True)
+
+
+def test_new_commit_of_known_records_throws_no_cursor_back(log: CoreHarness) -> None:
+    log.append("b", b"x", b"y", b"z")
+    log.run(derived("one", 1))
+    log.run(MoveCursors([CursorMove("one", "b", 0, 3)]))
+    assert log.run(derived("one", 2, commit_id="id")) == CommitConfirmed([2, 0, 1], duplicate=True)
     assert frontier(log, "one", "b") == 3
+    log.run(MoveCursors([CursorMove("one", "b", 0, 0)]))
+    log.run(Trim("b", 0, 2))
+    assert log.run(derived("one", 2, commit_id="id 2")) == CommitConfirmed([2, 0, 1], duplicate=True)
+    assert isinstance(log.last_entry, Compound)
+    assert [type(op) for op in log.last_entry.operations] == [ClaimRemembered], "the floor is beyond it already"
+
+
+def test_known_records_move_every_cursor_that_is_behind_to_where_its_last_move_says(log: CoreHarness) -> None:
+    log.append("b", b"x", b"y", b"z")
+    log.run(derived("one", 1))
+    cursors = [CursorMove("two", "b", 0, 3), CursorMove("three", "b", 0, 2), CursorMove("two", "b", 0, 1)]
+    command = Commit([put("a", b"1", message_id=b"m1")], cursors=cursors, commit_id="id")
+    log.run(command)
+    assert (frontier(log, "two", "b"), frontier(log, "three", "b")) == (1, 2)
+    log.run(command)
+    assert not log.wrote()
 
 
 def test_known_records_move_a_cursor_only_as_any_commit_would(log: CoreHarness) -> None:
@@ -358,9 +410,9 @@ def test_known_records_move_a_cursor_only_as_any_commit_would(log: CoreHarness) 
     place must be there (P8)."""
     log.append("b", b"x", b"y")
     log.run(derived("one", 1))
-    late = derived("two", 1, ExpectCursor("two", "b", 0, 1))
+    late = derived("two", 1, ExpectCursor("two", "b", 0, 1), commit_id="id")
     assert refused(log, late) == ConditionFailed("cursor_equals", 0, "1", "0")
-    assert refused(log, derived("two", 3)) == OffsetAhead(5, 3, 2)
+    assert refused(log, derived("two", 3, commit_id="id")) == OffsetAhead(5, 3, 2)
     log.run(Commit([put("a", b"2")], claim=claim(0, epoch=7)))
     fenced = derived("two", 1)
     fenced.claim = claim(0)
@@ -369,8 +421,6 @@ def test_known_records_move_a_cursor_only_as_any_commit_would(log: CoreHarness) 
     fenced = derived("one", 1)
     fenced.claim = claim(0)
     assert log.run(fenced) == CommitConfirmed([2, 0, 1], duplicate=True), "nothing is left to do: it is a retry"
-    log.run(DeleteTopic("b"))
-    assert log.run(derived("one", 1)) == CommitConfirmed([2, 0, 1], duplicate=True)
 
 
 def test_known_ids_of_gone_records_are_used_again(log: CoreHarness) -> None:

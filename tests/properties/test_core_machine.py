@@ -224,17 +224,39 @@ class CoreMachine(RuleBasedStateMachine):
         for topic, value, id_ in data.draw(st.lists(st.tuples(topics, values, ids), max_size=3)):
             batch = codec.encode_values([value], 1)
             appends.append(c.CommitAppend(topic, 0, batch, 1, content_digest(value), id_))
-        moves = [
-            c.CursorMove(name, topic, 0, max(0, self.tail(topic) + shift), "", pinned)
-            for name, topic, shift, pinned in data.draw(
-                st.lists(st.tuples(cursors, topics, nearby, seldom), max_size=1)
-            )
-        ]
+        moves = self.moves(data, 1)
         if not appends and not moves:
             return
         claim = self.claim(0, "commit:p", min(offset, 1), 0, SequenceMode.REQUESTS, 1) if claimed else None
         conditions = data.draw(st.lists(self.conditions(), max_size=2))
         self.both(c.Commit(appends, conditions, moves, commit_id, claim))
+
+    @rule(data=st.data(), commit_id=st.sampled_from(["", "", "c1", "c2", "c3"]), claimed=seldom, offset=nearby)
+    def commit_of_known_records(self, data: st.DataObject, commit_id: str, claimed: bool, offset: int) -> None:
+        """Another consumer that derived the same records, or the same one again."""
+        known = [
+            (name, id_, row["digest"])
+            for name in sorted(CONFIGS)
+            for id_ in (b"m1", b"m2")
+            if (stream := self.model.stream(name, 0)) is not None
+            and (row := self.model.known_id(stream, id_)) is not None
+        ]
+        if not known:
+            return
+        chosen = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=2, unique=True))
+        batch = codec.encode_values([b"known"], 1)
+        appends = [c.CommitAppend(name, 0, batch, 1, digest, id_) for name, id_, digest in chosen]
+        claim = self.claim(0, "commit:p", min(offset, 1), 0, SequenceMode.REQUESTS, 1) if claimed else None
+        conditions = data.draw(st.lists(self.conditions(), max_size=2))
+        self.both(c.Commit(appends, conditions, self.moves(data, 3), commit_id, claim))
+
+    def moves(self, data: st.DataObject, count_max: int) -> list[c.CursorMove]:
+        return [
+            c.CursorMove(name, topic, 0, max(0, self.tail(topic) + shift), "", pinned)
+            for name, topic, shift, pinned in data.draw(
+                st.lists(st.tuples(cursors, topics, nearby, seldom), max_size=count_max)
+            )
+        ]
 
     def conditions(self) -> st.SearchStrategy[c.Condition]:
         """Every kind; most of them hold."""

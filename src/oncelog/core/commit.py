@@ -6,8 +6,10 @@ the rest would tear it. A duplicate by commit id or by message ids uses up the s
 no new commit id. A sequence that comes too early is told so before anything else: it is used up in its turn.
 
 Records that are all known by their ids need not have come from this commit: another consumer may have derived the same
-ones. So its cursors are moved all the same, where they are still behind, and for that its conditions must hold and its
-producer must not be fenced. A retry finds them where they belong, or further: it changes nothing.
+ones. If the commit has a claim of its own, an id or a sequence, and that is new, so is the commit: its cursors are
+moved where they are still behind, and for that its conditions must hold and its producer must not be fenced. Known by
+nothing but its message ids it may as well be a retry, long after: then a cursor is moved only under a condition on that
+cursor (`ExpectCursor`), which a retry finds broken; else it is a duplicate, and nothing is done.
 """
 
 from typing import Final
@@ -122,12 +124,12 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
         return None, refusal
     known, refusal = _known_ids(state, command, streams, digests, now_ns)
     if refusal is None and known is not None:
-        moves, refusal = _moves_left(state, command, now_ns)
+        moves, refusal = _moves_left(state, command, is_new=claims, now_ns=now_ns)
         if moves or refusal is not None:
             refusal = again or _conditions_refuse(state, command.conditions, now_ns) or refusal
-        if refusal is not None:
+        if refusal is not None and claims:
             return None, refusal
-        return _all_known(state, command, claimed, known, moves, digest, now_ns)
+        return _all_known(state, command, claimed, known, [] if refusal else moves, digest, now_ns)
     refusal = again or refusal or _closed(streams) or _content_refused(command, streams)
     refusal = refusal or _conditions_refuse(state, command.conditions, now_ns)
     if refusal is not None:
@@ -247,13 +249,16 @@ def _known_ids(
     return known, None
 
 
-def _moves_left(state: State, command: Commit, now_ns: int) -> tuple[list[Operation], Refusal | None]:
-    """The cursors that are still behind where the commit puts them. Forward only: one that has gone on since is not
-    thrown back by a retry. Of a topic that is gone nothing is left to move."""
+def _moves_left(state: State, command: Commit, *, is_new: bool, now_ns: int) -> tuple[list[Operation], Refusal | None]:
+    """The cursors that are still behind where the commit puts them; of one that may be a retry only those that it has a
+    condition on. Forward only: one that has gone on since is not thrown back. Of a topic that is gone nothing is left
+    to move."""
+    guarded = {(c.name, c.topic, c.partition) for c in command.conditions if isinstance(c, ExpectCursor)}
+    last = {(move.name, move.topic, move.partition): move for move in command.cursors}
     operations: list[Operation] = []
-    for move in command.cursors:
+    for key, move in last.items():
         stream = state.stream(move.topic, move.partition)
-        if stream is None:
+        if stream is None or not (is_new or key in guarded):
             continue
         cursor = state.cursors[(move.name, stream.stream_id)]
         if cursor is None or max(cursor.frontier, stream.floor) < move.frontier:

@@ -355,7 +355,7 @@ class Model(StageModel):
             return numbers if verdict == "refuse" else refusal
         if ids:
             outcome = [n for known in ids for n in (known["stream"], known["first"], known["first"] + known["count"])]
-            refusal = self.move_those_behind(command, numbers if verdict == "refuse" else None)
+            refusal = self.follow_known(command, numbers if verdict == "refuse" else None)
             if refusal is not None:
                 return refusal
             for append_stream, known in zip(streams, ids, strict=True):
@@ -399,26 +399,37 @@ class Model(StageModel):
             return o.PartlyDuplicate(len(found), rest, found[0]["stream"], found[0]["first"]), []
         return None, found
 
-    def move_those_behind(self, command: c.Commit, refused: o.Refusal | None) -> o.Refusal | None:
-        """The records of a commit are all there: its cursors follow, none of them backwards. `refused` is what is wrong
-        with its producer: that and the conditions count if there is anything to move."""
-        behind: list[c.CursorMove] = []
+    def follow_known(self, command: c.Commit, refused: o.Refusal | None) -> o.Refusal | None:
+        """The records of a commit are all there. If it says who it is, it is a new one, and its cursors follow, none of
+        them backwards; else it may be a retry, and only those follow that stand where it expects them to. `refused` is
+        what is wrong with its producer: that and the conditions count if there is anything to move."""
+        says_who = bool(command.commit_id) or command.claim is not None
+        behind: dict[tuple[str, int], c.CursorMove] = {}
         for move in command.cursors:
             stream = self.stream(move.topic, move.partition)
-            if stream is not None:
-                row = self.cursors.get((move.name, stream["id"]))
-                if row is None or (row["frontier"] < move.frontier and stream["floor"] < move.frontier):
-                    behind.append(move)
+            if stream is None:
+                continue
+            expected = any(
+                isinstance(condition, c.ExpectCursor)
+                and (condition.name, condition.topic, condition.partition) == (move.name, move.topic, move.partition)
+                for condition in command.conditions
+            )
+            behind.pop((move.name, stream["id"]), None)  # the last of several counts
+            row = self.cursors.get((move.name, stream["id"]))
+            is_behind = row is None or (row["frontier"] < move.frontier and stream["floor"] < move.frontier)
+            if is_behind and (says_who or expected):
+                behind[move.name, stream["id"]] = move
         if not behind:
             return None
         fails = (self.condition_fails(number, condition) for number, condition in enumerate(command.conditions))
         refusal = refused or next((failed for failed in fails if failed is not None), None)
-        for move in behind:
+        for move in behind.values():
             refusal = refusal or self.move_refused(move, {})
-        if refusal is None:
-            for move in behind:
-                self.set_cursor(move.name, move.topic, move.partition, move.frontier, move.metadata, move.pinned)
-        return refusal
+        if refusal is not None:
+            return refusal if says_who else None
+        for move in behind.values():
+            self.set_cursor(move.name, move.topic, move.partition, move.frontier, move.metadata, move.pinned)
+        return None
 
     def commit_refused(self, command: c.Commit, streams: list[Thing]) -> o.Refusal | None:
         """Closed streams, conditions, cursors."""
