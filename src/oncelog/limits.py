@@ -72,8 +72,8 @@ TURN_RECORD_BYTES: Final = 1_280
 an entry and a batch of its own."""
 
 TURN_BYTES_MAX: Final = 4 * MIB
-"""Appends that wait for the end of the loop's turn. Beyond it they are decided at once; half of what a group holds, so
-that they fit an empty one."""
+"""Appends that wait to be decided together, when their group leaves. Beyond it they are decided at once; half of what a
+group holds, so that they fit an empty one."""
 
 RUN_CLAIMS_BYTES_MAX: Final = 60 * KIB
 """Claims of one batch: their length has 16 bits in an entry."""

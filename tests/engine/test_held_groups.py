@@ -6,7 +6,7 @@ from oncelog.core.command import AppendValue
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.engine.engine import Engine
-from tests.engine.opening import done, make_topic, opened, read_all
+from tests.engine.opening import PATIENCE_S, done, make_topic, opened, read_all, until
 
 WRITERS = 3
 TRIES = 50
@@ -75,3 +75,17 @@ async def _retry() -> None:
             waited.append(await turns_until_answered(engine, record(b"v", id_=b"m")))
         assert max(waited[1:]) <= 3, waited
         assert engine.view.entry_number == before, "nothing was written"
+
+
+def test_append_that_comes_while_a_group_is_written_is_answered_without_anybody_behind_it() -> None:
+    asyncio.run(_alone_behind_a_group())
+
+
+async def _alone_behind_a_group() -> None:
+    async with opened(None) as engine:
+        await make_topic(engine, "a")
+        first = asyncio.ensure_future(engine.execute(record(b"first")))
+        await until(lambda: engine.commits.is_writing)
+        behind = asyncio.ensure_future(engine.execute(record(b"behind")))
+        outcomes = await asyncio.wait_for(asyncio.gather(first, behind), PATIENCE_S / 2)
+        assert [outcome.first for outcome in outcomes if isinstance(outcome, Confirmed)] == [0, 1]

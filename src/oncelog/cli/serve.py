@@ -8,7 +8,7 @@ import socket
 import sys
 import tomllib
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -17,8 +17,6 @@ from oncelog.cli import exits
 from oncelog.cli.machine import existing, size
 from oncelog.cli.screen import end
 from oncelog.errors import Corruption, DiskFull, StorageError
-
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def serve_command(
@@ -50,6 +48,7 @@ def serve_command(
     # Imported here: the engine takes a quarter of a second that no other verb should pay.
     from oncelog.servers.process import run
     from oncelog.servers.settings import SettingsInvalid, load
+    from oncelog.storage.disk import NO_SPACE
 
     overrides: dict[str, object] = {}
     for assignment in settings or []:
@@ -68,7 +67,7 @@ def serve_command(
     except StorageError as error:
         end(exits.DAMAGED if isinstance(error, Corruption) else exits.REFUSED, f"cannot open {chosen.data}: {error}")
     except OSError as error:
-        if error.errno in _NO_SPACE:
+        if error.errno in NO_SPACE:
             end(exits.REFUSED, _no_room(os.strerror(error.errno), chosen.data, chosen.storage.segment_bytes))
         end(exits.REFUSED, _os_error(error, chosen.data, chosen.http.address))
     if code == exits.DONE and sys.stderr.isatty():

@@ -60,7 +60,7 @@ class CommitLoop:
         self._waiting: deque[tuple[Command, Reply, int]] = deque()
         self._waiting_bytes = 0
         self._queued: list[Queued] = []
-        """Appends of one record since the last turn, in their order; nothing was decided after the first of them."""
+        """The turn that is not decided yet (`turn.py`), in its order; nothing was decided after the first of them."""
         self._queued_bytes = 0
         self._turn_bytes = 0
         """What the turn that is being decided may need: a group that it opens has room for all of it."""
@@ -103,7 +103,7 @@ class CommitLoop:
         self._waiting.append((command, reply, size))
 
     def take_queued(self) -> None:
-        """Decide the appends of one record that came since the last turn."""
+        """Decide the appends of this turn."""
         if self._queued:
             for reply, outcome in self._decide_queued():
                 reply(outcome)

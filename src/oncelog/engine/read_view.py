@@ -30,7 +30,7 @@ class StreamView(msgspec.Struct, gc=False):
 
 
 class ViewChanges(NamedTuple):
-    """What one group will change, taken when it is sealed."""
+    """What one group will change, taken when it is handed over to be written."""
 
     streams: dict[int, StreamView]
     topics: dict[str, Topic | None]
@@ -52,7 +52,7 @@ def view_of(row: Stream) -> StreamView:
 
 
 def take_changes(state: State) -> ViewChanges:
-    """Copy what changed since the last group was sealed; the rows themselves go on changing."""
+    """Copy what changed since the group before was handed over; the rows themselves go on changing."""
     streams: dict[int, StreamView] = {}
     for stream_id in state.changed_streams:
         row = state.streams[stream_id]

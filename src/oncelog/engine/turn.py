@@ -1,4 +1,5 @@
-"""The appends of one turn of the loop, by their streams: those of one stream may share a batch (`core/run.py`)."""
+"""A turn: appends of one record that are decided together, by their streams: those of one stream may share a batch
+(`core/run.py`). It ends when their group leaves or, while another group is being written, with a turn of the loop."""
 
 from typing import Final
 
@@ -6,7 +7,7 @@ from oncelog.core.command import AppendValue
 from oncelog.engine.group import Reply
 
 Queued = tuple[AppendValue, Reply]
-"""An append of one record that waits for the end of its turn."""
+"""An append of one record that waits for its turn to end."""
 
 StreamKey = tuple[str, int]
 """Topic and partition."""

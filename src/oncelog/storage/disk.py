@@ -24,7 +24,8 @@ Buffer = bytes | bytearray | memoryview
 
 LOCK_NAME: Final = "lock"
 
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a full disk says, or a quota."""
 
 
 class File(Protocol):
@@ -65,7 +66,7 @@ class Disk(Protocol):
 
 def disk_error(error: OSError, what: str, file: str = "", position: int = -1) -> StorageError:
     """What a failure means to those above: `DiskFull`, which may pass, or `DiskFault`."""
-    if error.errno in _NO_SPACE:
+    if error.errno in NO_SPACE:
         return DiskFull(what, file=file, position=position, hint="free space on the device; reads go on")
     return DiskFault(f"{what}: {error.strerror}", file=file, position=position, hint="check the device")
 

@@ -97,6 +97,7 @@ def test_idempotency_key_is_the_id_of_a_commit() -> None:
         assert isinstance(action.command, c.Commit)
         assert action.command.commit_id == "k1"
     assert status_of(submitted(LEAST[:-1] + b', "commit_id": "k2"}')) == 400
+    assert status_of(routed(made("POST", "/v1/commit", LEAST, idempotency_key=""))) == 400
 
 
 def test_json_of_a_record_is_kept_byte_for_byte() -> None:

@@ -339,9 +339,19 @@ def test_body_that_readers_could_not_read_is_refused(header: bytes, status: int)
     """It was stored as it came, and given back without a word on how to read it."""
     length = b"" if b"Transfer" in header else b"Content-Length: 3\r\n"
     data = b"POST / HTTP/1.1\r\n" + length + header + b"\r\n\r\nabc"
-    for at in range(1, len(data) - 3):
-        error = refused([data[:at], data[at:]])
+    for at in range(len(data) - 3):  # whole at first: a plain request is read in another way
+        error = refused([data[:at], data[at:]] if at else [data])
         assert (error.status, error.code) == (status, "encoding_unsupported"), at
+
+
+def test_encoding_of_no_body_is_nobodys_business() -> None:
+    for data in (b"GET / HTTP/1.1\r\nContent-Encoding: gzip\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Encoding:\r\n\r\n"):
+        assert [request[0] for request in parsed([data + GET])] == [b"GET", b"GET"]
+
+
+def test_offer_behind_headers_that_are_too_large_is_refused_for_those() -> None:
+    data = b"GET / HTTP/1.1\r\nA: " + b"a" * 2_000 + b"\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+    assert refused([data]).code == "headers_too_large"
 
 
 def test_encoding_that_changes_nothing_is_taken() -> None:

@@ -83,6 +83,8 @@ def commit(request: Request, now_ms: int, name_of: NameOf) -> Action:
             raise HeaderInvalid(f"{name.decode().title()} is for one append; of a commit it stands in the body")
     command = commit_of(request.body, now_ms)
     key = text_of(headers, b"idempotency-key")
+    if key == "":
+        raise HeaderInvalid("Idempotency-Key is empty: a retry would be another commit")
     if key is not None and command.commit_id not in ("", key):
         raise HeaderInvalid("Idempotency-Key is the commit's id, and the body names another one as commit_id")
     command.commit_id = command.commit_id or key or ""

@@ -23,5 +23,5 @@ HINTS: Final[dict[str, str]] = {
     "target_too_long": "send a shorter path or query, or raise http.header_bytes_max",
     "too_many_records": "send them in several requests; nothing was stored",
     "too_slow": "send it again, faster; or change http.header_deadline_ms, body_grace_ms or body_rate_min",
-    "upgrade_unsupported": "leave Upgrade out; live reads are ?live=sse and ?live=long-poll",
+    "upgrade_unsupported": "send requests to this server itself: it is no proxy",
 }

@@ -304,7 +304,8 @@ class RequestParser:
             detail = "a body may be chunked, and nothing else may be done to it"
             self._fail(RequestRefused(501, "encoding_unsupported", detail))
             return
-        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        has_body = length_text not in (None, b"0") or b"transfer-encoding" in headers
+        if has_body and headers.get(b"content-encoding", b"identity").lower() != b"identity":
             # Kept byte for byte, it would be given back without the word that says how to read it.
             detail = "a body in a Content-Encoding cannot be taken: readers would not be told of it"
             self._fail(RequestRefused(415, "encoding_unsupported", detail))
