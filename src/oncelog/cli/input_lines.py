@@ -127,15 +127,16 @@ class SoFar:
         if not self.stored:
             said = "nothing was stored" if is_sure else "nothing is confirmed"
         else:
-            said = f"{counted(self.stored, 'line')} {'is' if self.stored == 1 else 'are'} stored"
-        if self.next_line in (1, at_line):
+            at_least = "" if is_sure else "at least "
+            said = f"{at_least}{counted(self.stored, 'line')} {'is' if self.stored == 1 else 'are'} stored"
+        if not is_sure or self.next_line in (1, at_line):
             return said
         return f"{said}, line {self.next_line:,} is the next"
 
     def interrupted(self, *, is_named: bool) -> str:
         """The same behind Ctrl-C: a named import can be resumed if there is something to go on behind."""
         if not is_named:
-            return self.told()
+            return self.told(is_sure=not self.waits)
         said = self.told(self.next_line)
         if self.waits:
             return f"{said if self.stored else 'nothing is confirmed'}, --resume goes on behind what is stored"

@@ -230,7 +230,9 @@ class IdempotentProducer:
         self._inner.on_freed = self._on_freed
         self._tally = self._inner.tally
         self._tally.place = caller_place()
-        self._lock = threading.Condition()
+        # Entered by itself: the condition's own way in is Python code, and a Ctrl-C that comes there leaves it locked.
+        self._lock = threading.RLock()
+        self._freed = threading.Condition(self._lock)
         self._staged: list[tuple[Item, int, int]] = []
         self._held_bytes = 0
         self._moving = False
@@ -273,14 +275,15 @@ class IdempotentProducer:
             while self._held_bytes > 0 and self._held_bytes + size > self._bytes_max:
                 if not block:
                     raise BufferFull(f"{self._held_bytes:,} bytes are pending, at most {self._bytes_max:,}")
-                self._lock.wait()
+                self._freed.wait()
                 self._check_running()
             if not self._moving and not self._thread.call(self._move):
                 raise ProducerStopped
             self._moving = True
-            self._held_bytes += size
-            self._staged.append((item, size, partition))
+            # In this order: a Ctrl-C in between may count a record too many as owed, and keeps no room for ever.
             self._tally.taken_count += 1
+            self._staged.append((item, size, partition))
+            self._held_bytes += size
 
     def close(self) -> None:
         """Flushes and ends. Raises the first error unless a call has raised it before."""
@@ -288,7 +291,7 @@ class IdempotentProducer:
             if self._closed:
                 return
             self._closed = True
-            self._lock.notify_all()
+            self._freed.notify_all()
         self._thread.run(self._inner.close())
 
     flush = blocking(AsyncIdempotentProducer.flush)
@@ -326,7 +329,7 @@ class IdempotentProducer:
         """The client closes: what is not confirmed fails, and whoever waits for it is told."""
         with self._lock:
             self._closed = True
-            self._lock.notify_all()
+            self._freed.notify_all()
         self._move()
         await self._inner.end()
 
@@ -339,7 +342,7 @@ class IdempotentProducer:
     def _on_freed(self, size: int) -> None:
         with self._lock:
             self._held_bytes -= size
-            self._lock.notify_all()
+            self._freed.notify_all()
 
 
 async def _make(stream: AsyncStream, options: ProducerOptions) -> AsyncIdempotentProducer:

@@ -11,7 +11,7 @@ from oncelog.core.producer import NOT_TOLD, ProducerClaim, SequenceMode
 from oncelog.protocols.http.actions import Submit
 from oncelog.protocols.http.claims import Dialect, HeaderInvalid, claim_of, key_of
 from oncelog.protocols.http.session import Session
-from tests.protocols.http.requests import made, routed
+from tests.protocols.http.requests import made, routed, status_of
 
 DIGEST = b"d" * 16
 REQUESTS = int(SequenceMode.REQUESTS)
@@ -125,6 +125,17 @@ NOT_NUMBERS += ["9" * (limits.HTTP_DIGITS_MAX + 1)]
 def test_headers_that_cannot_be_read_are_refused(headers: dict[str, str]) -> None:
     with pytest.raises(HeaderInvalid):
         claimed(headers)
+
+
+@pytest.mark.parametrize("name", ["Stream-MessageId", "X-Idempotency-Key", "Nats-Msg-Id", "Producer-Sequence"])
+@pytest.mark.parametrize("path", ["/v1/stream/t", "/v1/commit"])
+def test_claim_under_a_name_that_it_does_not_have_is_refused(name: str, path: str) -> None:
+    """Ignored, the retry of such a write would be stored twice."""
+    body = b'{"appends": [{"topic": "t", "records": [{"json": 1}]}]}'
+    request = made("POST", path, body, content_type="application/json")
+    assert isinstance(routed(request), Submit)
+    request.headers[name.lower().encode()] = b"1"
+    assert status_of(routed(request)) == 400
 
 
 def test_name_that_is_not_unicode_is_refused() -> None:

@@ -29,7 +29,7 @@ from oncelog.protocols.http.actions import (
     Submit,
 )
 from oncelog.protocols.http.append import raw_batch
-from oncelog.protocols.http.claims import OF_ONE_APPEND, HeaderInvalid, text_of
+from oncelog.protocols.http.claims import OF_ONE_APPEND, HeaderInvalid, refuse_misspelt, text_of
 from oncelog.protocols.http.commit_body import CursorBody, commit_of, move_of, parsed, publish_of
 from oncelog.protocols.http.parser import Request
 from oncelog.protocols.http.refusal_map import problem_of
@@ -78,6 +78,7 @@ def commit(request: Request, now_ms: int, name_of: NameOf) -> Action:
     """`POST /v1/commit`. Its claims and conditions are in its body: one in a header would be lost, and its retry be
     written again. Only Idempotency-Key, which is no word of ours, means what its sender expects: the commit id."""
     headers = request.headers
+    refuse_misspelt(headers)
     for name in OF_ONE_APPEND:
         if name in headers:
             raise HeaderInvalid(f"{name.decode().title()} is for one append; of a commit it stands in the body")

@@ -27,7 +27,7 @@ from oncelog.core.rows import TopicConfig
 from oncelog.errors import BatchInvalid
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, Render, Submit
-from oncelog.protocols.http.claims import Dialect, HeaderInvalid, claim_of, key_of, text_of
+from oncelog.protocols.http.claims import Dialect, HeaderInvalid, claim_of, key_of, refuse_misspelt, text_of
 from oncelog.protocols.http.json_body import JsonInvalid, TooManyElements, elements
 from oncelog.protocols.http.offsets import spelled
 from oncelog.protocols.http.parser import Body, Request
@@ -73,6 +73,7 @@ def is_closing(headers: dict[bytes, bytes]) -> bool:
 def post(request: Request, topic: str, partition: int, session: Session, now_ms: int, *, strict: bool) -> Action:
     """Append, close, or both."""
     headers = request.headers
+    refuse_misspelt(headers)
     body = request.body
     closes = b"stream-closed" in headers and is_closing(headers)
     if not body:

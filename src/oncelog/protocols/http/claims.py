@@ -26,6 +26,19 @@ X_HEADERS: Final = frozenset(
 )
 """The last of each belongs to the other dialect alone: whoever sends it means a claim that it would not get."""
 
+_MEANT: Final = {
+    b"stream-messageid": "Stream-Message-Id",
+    b"x-stream-message-id": "Stream-Message-Id",
+    b"x-message-id": "Stream-Message-Id",
+    b"nats-msg-id": "Stream-Message-Id",
+    b"x-idempotency-key": "Idempotency-Key",
+    b"stream-idempotency-key": "Idempotency-Key",
+    b"idempotency_key": "Idempotency-Key",
+    b"producer-sequence": "Producer-Seq",
+    b"x-producer-sequence": "X-Producer-Seq",
+}
+"""Names that are surely meant as a claim, and are none: ignored, the retry of such a write would be stored twice."""
+
 OF_ONE_APPEND: Final = tuple(
     sorted(PRODUCER_HEADERS | X_HEADERS | {b"stream-message-id", b"stream-seq", b"if-match", b"stream-closed"})
 )
@@ -73,6 +86,13 @@ def _scoped(headers: dict[bytes, bytes]) -> str:
         if len(raw) <= limits.PRODUCER_NAME_BYTES_MAX:
             _names[raw] = name
     return name
+
+
+def refuse_misspelt(headers: dict[bytes, bytes]) -> None:
+    """Raises HeaderInvalid for a claim under a name that it does not have."""
+    if not _MEANT.keys().isdisjoint(headers):
+        name = next(name for name in headers if name in _MEANT)
+        raise HeaderInvalid(f"{name.decode().title()} is no claim here: {_MEANT[name]} is")
 
 
 def claim_of(
