@@ -2,9 +2,11 @@
 
 import asyncio
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 import pytest
@@ -114,6 +116,41 @@ def test_several_threads_share_a_producer() -> None:
     written = [int(value) for value in log.values("a")]
     for base in (0, 1000, 2000):
         assert [number for number in written if base <= number < base + 500] == list(range(base, base + 500))
+
+
+def test_interrupt_on_the_way_into_a_producer_leaves_it_open_to_its_own_thread() -> None:
+    """1. Ctrl-C comes in `append`, just as its lock is taken. 2. The lock stays taken: the client's thread, which needs
+    it to move and to end, waits for ever, and with it `close`. A lock that is entered by C code cannot be interrupted
+    there; `threading.Condition` is entered by a function of Python's own."""
+
+    def interrupts(frame: FrameType, event: str, _argument: object) -> Any:
+        if frame.f_code.co_name == "__enter__" and frame.f_code.co_filename == threading.__file__ and event == "return":
+            raise KeyboardInterrupt
+        return interrupts
+
+    log = FakeLog()
+    with opened(lambda: log) as (_, client), client.producer("a", producer_id="p") as producer:
+        traced = sys.gettrace()
+        sys.settrace(interrupts)
+        try:
+            producer.append("1")
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(traced)
+        free: list[bool] = []
+
+        def look() -> None:
+            free.append(producer._lock.acquire(timeout=5))
+            if free[0]:
+                producer._lock.release()
+
+        looker = threading.Thread(target=look)
+        looker.start()
+        looker.join()
+        if not free[0]:
+            producer._lock.release()  # so that the test fails and does not hang
+        assert free[0]
 
 
 def test_append_blocks_or_raises_when_the_buffer_is_full() -> None:
