@@ -25,7 +25,8 @@ from bench.http_load import AppendLoad
 from bench.http_server import Server
 from oncelog.engine.engine import Engine
 from oncelog.engine.poller import Poller
-from oncelog.servers.http_connection import AppendSlot, Connection
+from oncelog.servers.http_connection import Connection
+from oncelog.servers.http_line import AppendSlot
 from oncelog.storage.kernel_writes import KernelWrites
 
 STEPS = (
@@ -81,7 +82,7 @@ def serve(directory: Path) -> None:
     """A server that prints the medians of its steps when it is stopped."""
     stamps = Stamps()
     stamps.before(Connection, "data_received", "read")
-    stamps.after(Engine, "submit", "submitted")
+    stamps.after(Connection, "data_received", "submitted")
     stamps.before(Engine, "_flush", "turn")
     stamps.before(Poller, "write", "sealed")
     stamps.before(KernelWrites, "start", "laid")
@@ -98,13 +99,13 @@ def serve(directory: Path) -> None:
         (directory / "steps.json").write_text(json.dumps(medians))
 
 
-def measure(directory: Path, seconds: float) -> tuple[dict[str, float], float, float]:
+def measure(directory: Path, seconds: float, producer: str) -> tuple[dict[str, float], float, float]:
     """(median µs per step, the client's p50 in µs, the raw disk's in µs)."""
     raw = raw_fdatasync_ms(directory, RAW_SECONDS)
     server = Server("oncelog", [sys.executable, "-m", "bench.http_path", "--serve", str(directory)], directory / "err")
     try:
         assert call(server, "PUT", PATH) == 201
-        load = generate(AppendLoad(server.host, server.port, [PATH], KIB, seconds))
+        load = generate(AppendLoad(server.host, server.port, [PATH], KIB, seconds, producer))
     finally:
         server.close()
     raw = median([raw, raw_fdatasync_ms(directory, RAW_SECONDS)])
@@ -116,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench http_path", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--directory", type=Path, help="on the disk to measure; a temporary one if not given")
+    parser.add_argument("--producer", action="store_true", help="with producer headers")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -123,7 +125,7 @@ def main() -> None:
         return
     directory = Path(tempfile.mkdtemp(prefix="oncelog-path-", dir=options.directory))
     try:
-        steps, p50, raw = measure(directory, options.seconds)
+        steps, p50, raw = measure(directory, options.seconds, "path" if options.producer else "")
     finally:
         shutil.rmtree(directory)
     table = Table("one append of 1 KB on one connection", title="median µs per step")
