@@ -9,7 +9,10 @@ WORKERS ?= auto
 ARGS ?=
 
 BIN := .venv/bin
-CODEC := $(wildcard src/oncelog/core/batch*.py)
+COMPILED := $(shell python3 tools/compiled.py)
+# What it is compiled with, if anything: with another compiler, or none, it is built anew.
+COMPILER := $(if $(filter 1,$(ONCELOG_PURE)),none,$(or $(shell command -v $(CC)),none))
+BUILT_WITH := .venv/.with$(subst /,-,$(COMPILER))
 # Folders that hold no Python yet are left out: the tools refuse an empty folder.
 CODE := setup.py src tests tools $(if $(wildcard bench/*.py),bench) $(if $(wildcard examples/*.py),examples)
 
@@ -24,7 +27,7 @@ SPARK_LONG := tests/pipelines $(addprefix tests/spark/test_,declarative.py drive
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: .venv/.packages .venv/.project ## make .venv, install pinned packages, build the codec; instant when nothing changed
+setup: .venv/.packages .venv/.project ## make .venv, install pinned packages, compile the hot path; instant when nothing changed
 
 # The interpreter must be 3.11 or newer and be able to make a venv (Debian ships some that cannot).
 .venv/bin/python:
@@ -43,11 +46,18 @@ setup: .venv/.packages .venv/.project ## make .venv, install pinned packages, bu
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
 	@touch $@
 
-# A compiled codec shadows its source, so it is removed before it is built: if the build falls back to pure Python,
-# no old one may stay behind. setup.py decides whether it can be compiled.
-.venv/.project: .venv/.packages pyproject.toml $(wildcard setup.py) $(CODEC)
-	@rm -f src/*__mypyc*.so src/oncelog/core/*.so
+# A compiled module shadows its source, so it is removed before it is built: if the build falls back to pure Python,
+# no old one may stay behind. setup.py decides whether they can be compiled.
+$(BUILT_WITH): | .venv/bin/python
+	@rm -f .venv/.with*
+	@touch $@
+
+.venv/.project: .venv/.packages pyproject.toml setup.py tools/compiled.py $(COMPILED) $(BUILT_WITH)
+	@echo "building oncelog, about a minute (compiler: $(COMPILER))"
+	@find src -name '*.so' -delete
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@ls src/oncelog/native__mypyc*.so > /dev/null 2>&1 || \
+	    echo "nothing was compiled (compiler: $(COMPILER)): oncelog runs from its source, and an append costs more CPU"
 	@touch $@
 
 run: setup .venv/.spark ## the demo: every face, a bad network, kills, Spark to a Delta table, an audit (ARGS="--seed 7 --scale 0.5")
@@ -102,6 +112,7 @@ pin: setup ## rewrite constraints.txt (ARGS=--upgrade for the newest versions)
 	$(BIN)/python -m tools.pin $(ARGS)
 
 clean: ## remove everything that is not source, .venv included
-	rm -rf .venv build dist src/*.egg-info src/*__mypyc*.so src/oncelog/core/*.so
+	rm -rf .venv build dist src/*.egg-info
+	find src -name '*.so' -delete
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

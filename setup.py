@@ -1,22 +1,29 @@
-"""Builds the record-batch codec with mypyc. All else about the package is in pyproject.toml.
+"""Compiles the path of an append, and the record-batch codec, with mypyc. All else about the package is in pyproject.
 
-The extension is an acceleration of a module that runs as it stands: without mypy, without a C compiler, or with
-ONCELOG_PURE=1 in the environment, the package is pure Python and a notice says so.
+The library is an acceleration of modules that run as they stand (`tools/compiled.py` lists them): without mypy, without
+a C compiler, with one that fails, or with ONCELOG_PURE=1 in the environment, the package is pure Python and a notice
+says so. They are compiled together, so that calls and attributes between them are those of C: all are there or none is.
 
-Every extension carries the SHA-256 of the source it was compiled from; a test looks for it, so that a stale one is
-never taken for the code beside it.
+It carries the fingerprint of all that it was compiled from; the tests look for it, so that a stale one is never taken
+for the code beside it.
+
+What is compiled is written with care, since mypyc takes types at their word:
+- a slice of bytes whose end lies before its start raises (mypyc 2.4; elsewhere it is empty);
+- an attribute that was seen to be None counts as None after a call that sets it, and reading it raises;
+- a class that others derive from says `allow_interpreted_subclasses`, and those have no slots of the same names;
+- a `msgspec.Struct` cannot be defined there, and its attributes are no faster than anywhere.
 """
 
-import hashlib
 import os
+import runpy
 import shutil
 import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-COMPILED = ("src/oncelog/core/batch.py", "src/oncelog/core/batch_arrow.py")
-FINGERPRINT_PREFIX = "oncelog-source-sha256:"
+TARGET = Path("build/mypyc")
 
 
 def pure_reason() -> str | None:
@@ -33,24 +40,46 @@ def pure_reason() -> str | None:
     return None
 
 
-def compiled(source: str) -> list[Extension]:
-    """The extension of one module. Modules are compiled apart, so that each is one file beside its source."""
+def compiled() -> list[Extension]:
+    """The library, and beside every source a small extension that leads to it."""
     from mypyc.build import mypycify
 
-    extensions = mypycify([source], opt_level="3", debug_level="0", target_dir="build/mypyc")
-    digest = hashlib.sha256(Path(source).read_bytes()).hexdigest()
-    fingerprint = Path("build/mypyc") / f"fingerprint_{Path(source).stem}.c"
-    text = f'__attribute__((used)) static const char fingerprint[] = "{FINGERPRINT_PREFIX}{digest}";\n'
+    what = runpy.run_path("tools/compiled.py")
+    sources = [str(source) for source in what["compiled_sources"]()]
+    extensions = mypycify(sources, opt_level="3", debug_level="0", target_dir=str(TARGET), group_name=what["LIBRARY"])
+    text = f'__attribute__((used)) static const char fingerprint[] = "{what["fingerprint"]()}";\n'
+    fingerprint = TARGET / "fingerprint.c"
     if not fingerprint.exists() or fingerprint.read_text() != text:
         fingerprint.write_text(text)
     for extension in extensions:
-        extension.sources.append(str(fingerprint))
-        # A compiler that is there but fails leaves the pure module in charge.
-        extension.optional = True
-    return extensions
+        if extension.name.startswith(what["LIBRARY"]):
+            extension.sources.append(str(fingerprint))
+    return list(extensions)
+
+
+class AllOrNothing(build_ext):  # type: ignore[misc]
+    """A compiler that is there but fails leaves the sources in charge, all of them."""
+
+    def run(self) -> None:
+        if self.inplace or self.editable_mode:
+            remove_built()
+        try:
+            super().run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the package works without
+            print(f"oncelog: stays pure Python: {error}")  # noqa: T201
+            for path in self.get_outputs():
+                Path(path).unlink(missing_ok=True)
+            self.extensions: list[Extension] = []
+
+
+def remove_built() -> None:
+    """What was built before beside the sources would shadow them, whatever becomes of this build."""
+    for path in Path("src").rglob("*.so"):
+        path.unlink()
 
 
 reason = pure_reason()
 if reason is not None:
-    print(f"oncelog: the record-batch codec stays pure Python: {reason}")  # noqa: T201
-setup(ext_modules=[] if reason is not None else [extension for source in COMPILED for extension in compiled(source)])
+    print(f"oncelog: stays pure Python: {reason}")  # noqa: T201
+    remove_built()
+setup(ext_modules=[] if reason is not None else compiled(), cmdclass={"build_ext": AllOrNothing})

@@ -25,8 +25,9 @@ from xxhash import xxh3_128_digest
 
 from bench.bare_journal import BareJournal
 from oncelog.core.command import AppendValue, CreateTopic
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, Outcome
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.engine.engine import Engine
 from oncelog.engine.group import Reply
 from oncelog.engine.open import open_engine

@@ -25,8 +25,9 @@ from bench.engine import cpu_seconds
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import Append, AppendEach, Command, CreateTopic, EachRecord
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, Outcome, Refusal
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.engine.engine import Engine
 from oncelog.engine.open import open_engine
 

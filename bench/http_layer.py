@@ -19,9 +19,9 @@ from rich.table import Table
 
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.engine.engine import Engine
+from oncelog.servers.counts import Counts
 from oncelog.servers.http import HttpServer
 from oncelog.servers.http_connection import Connection
-from oncelog.servers.metrics import Counts
 from oncelog.servers.settings import HttpSettings
 
 REQUESTS = 6_400
@@ -94,8 +94,9 @@ class Confirming:
     def now_ns(self) -> int:
         return time.time_ns()
 
-    def submit(self, command: Any, reply: Callable[[Outcome], None]) -> None:
+    def submit(self, command: Any, reply: Callable[[Outcome], None]) -> bool:
         self._group.append((reply, command))
+        return False
 
     def answer(self) -> None:
         group, self._group = self._group, []

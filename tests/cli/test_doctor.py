@@ -19,7 +19,7 @@ from oncelog.spark import java as spark_java
 from tests.cli.running import PROGRAM
 
 NAMES = (
-    "python", "record codec", "event loop", "processors", "memory", "open files", "clock", "data", "free space",
+    "python", "hot path", "event loop", "processors", "memory", "open files", "clock", "data", "free space",
     "file system", "fdatasync", "port 0", "java", "pyspark",
 )  # fmt: skip
 

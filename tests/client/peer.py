@@ -12,7 +12,9 @@ import msgspec
 
 from oncelog.client import AsyncClient
 from oncelog.core import batch as codec
-from oncelog.core.producer import Accept, Duplicate, Fenced, Gap, Producer, ProducerClaim, SequenceMode, advance, judge
+from oncelog.core.flat import Producer, ProducerClaim
+from oncelog.core.producer import SequenceMode, advance, judge
+from oncelog.core.verdict import Accept, Duplicate, Fenced, Gap
 
 Result = TypeVar("Result")
 

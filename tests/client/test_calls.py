@@ -282,6 +282,11 @@ def test_stages_take_raw_batches_at_a_count() -> None:
     assert request.headers["content-type"] == "application/vnd.oncelog.batches"
 
 
+def test_more_values_than_a_batch_holds_are_told_before_anything_is_sent() -> None:
+    with pytest.raises(ValueError, match="1,048,577 values are more than one batch holds, 1,048,576: stage them in se"):
+        calling(lambda request: json_answer(STAGE), lambda client: client.stage_records(3, 0, [b""] * (2**20 + 1)))
+
+
 # --- commits -----------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,9 @@ from oncelog.client.errors import Fenced as FencedError
 from oncelog.client.lane import Lane
 from oncelog.client.options import DialectName, ProducerSettings
 from oncelog.client.packing import Packer, cost
-from oncelog.core.producer import Accept, Duplicate, Fenced, Gap, Producer, ProducerClaim, SequenceMode, advance, judge
+from oncelog.core.flat import Producer, ProducerClaim
+from oncelog.core.producer import SequenceMode, advance, judge
+from oncelog.core.verdict import Accept, Duplicate, Fenced, Gap
 
 BAD_VALUES = frozenset(range(3, 1000, 5))
 BUSY = Overloaded(503, "overloaded", "", {"retryable": True})

@@ -17,6 +17,7 @@ from oncelog.core.command import (
     Trim,
 )
 from oncelog.core.entry import RENEWS, Appended, Claimed, Compound
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import (
     BatchRefused,
@@ -40,7 +41,6 @@ from oncelog.core.outcome import (
     TopicDone,
     TopicMissing,
 )
-from oncelog.core.producer import ProducerClaim
 from oncelog.core.rows import TopicConfig
 from oncelog.testing.core_harness import CoreHarness, records, requests, rising
 

@@ -27,6 +27,7 @@ from oncelog.core.command import (
     Trim,
 )
 from oncelog.core.entry import Claimed, ClaimRemembered, Compound, IdsUsed
+from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import (
     BatchRefused,
@@ -52,9 +53,9 @@ from oncelog.core.outcome import (
     TooLarge,
     TopicMissing,
 )
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.core.row_codec import decode_row, encode_key, encode_row
-from oncelog.core.rows import FOREVER, Stream, Table, TopicConfig
+from oncelog.core.rows import FOREVER, Table, TopicConfig
 from oncelog.testing.core_harness import CoreHarness, requests
 
 

@@ -9,22 +9,10 @@ from oncelog import limits
 from oncelog.core import apply, decide, names, needs, touches
 from oncelog.core import command as c
 from oncelog.core import entry as e
+from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.outcome import Done, Outcome, Refusal
-from oncelog.core.producer import ProducerClaim
 from oncelog.core.row_codec import decode_key, decode_row, encode_key, encode_row
-from oncelog.core.rows import (
-    Application,
-    Cause,
-    Cursor,
-    HoleChunk,
-    Key,
-    Remembered,
-    Stage,
-    Stream,
-    Table,
-    Topic,
-    TopicConfig,
-)
+from oncelog.core.rows import Application, Cause, Cursor, HoleChunk, Key, Remembered, Stage, Table, Topic, TopicConfig
 from oncelog.core.state import Row, State
 from oncelog.core.txn import Txn, TxnState
 from oncelog.storage.entry_codec import encode_entry
@@ -164,8 +152,8 @@ def test_producer_row_comes_back_with_its_places() -> None:
         row = state.producers[key]
         assert row is not None
         assert decode_row(Table.PRODUCER, encode_row(row)) == row
-    assert state.producers[(0, "commit:p")].batches[-2:] == ((2, 0, 1, 3, 4, 5), 0)  # type: ignore[union-attr]
-    assert state.producers[(2, "http:p")].batches[-2:] == (7, 8)  # type: ignore[union-attr]
+    assert state.producers[(0, "commit:p")].batches[-1].outcome == (2, 0, 1, 3, 4, 5)  # type: ignore[union-attr]
+    assert state.producers[(2, "http:p")].batches[-1].fields()[3:] == (7, 8, None)  # type: ignore[union-attr]
 
 
 # --- the cleaner's operations ------------------------------------------------------------------------------------

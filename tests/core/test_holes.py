@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from oncelog import limits
 from oncelog.core import holes
-from oncelog.core.rows import Cause, HoleChunk, Stream, TopicConfig, chunk_of
+from oncelog.core.flat import Stream
+from oncelog.core.rows import Cause, HoleChunk, TopicConfig, chunk_of
 from oncelog.core.state import State
 
 CHUNK = 1 << limits.HOLE_CHUNK_BITS

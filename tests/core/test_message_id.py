@@ -6,9 +6,10 @@ from oncelog import limits
 from oncelog.core import message_id
 from oncelog.core.command import ConfigureTopic, DeleteRecords, DeleteTopic, GetReceipt, Trim
 from oncelog.core.entry import Appended, Compound, IdsUsed, StreamClosed
+from oncelog.core.flat import Stream
 from oncelog.core.memory import only_prolongs
 from oncelog.core.outcome import Confirmed, IdConflict, NotFound, ReceiptFound, TopicDone
-from oncelog.core.rows import FOREVER, Stream, TopicConfig
+from oncelog.core.rows import FOREVER, TopicConfig
 from oncelog.testing.core_harness import MS, CoreHarness
 
 FLOOR_MS = 10_000

@@ -6,10 +6,10 @@ from oncelog import limits
 from oncelog.core import command as c
 from oncelog.core import needs
 from oncelog.core.entry import CONTROL, MANY_CLAIMS, TRANSACTIONAL, Appended
+from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.message_id import id_hash
-from oncelog.core.producer import ProducerClaim
 from oncelog.core.row_codec import encode_key
-from oncelog.core.rows import Stream, Table, TableKey, Topic, TopicConfig
+from oncelog.core.rows import Table, TableKey, Topic, TopicConfig
 from oncelog.core.state import State
 from oncelog.core.touches import is_loaded
 from oncelog.core.txn import Txn, TxnState

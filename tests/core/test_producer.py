@@ -10,35 +10,39 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from oncelog.core.flat import Producer, ProducerClaim, Written
 from oncelog.core.names import known_claim_refused
 from oncelog.core.producer import (
     ACCEPT_BY_EPOCH,
     NOT_TOLD,
-    OFFSET_UNKNOWN,
     TABLE,
-    Accept,
-    BadClaim,
-    Conflict,
     Dialect,
-    Duplicate,
-    EpochAhead,
-    EpochMustStartAtZero,
-    Fenced,
-    Gap,
     Kind,
-    ModeMismatch,
-    Overlap,
-    Producer,
-    ProducerClaim,
     SequenceMode,
     Situation,
-    Verdict,
     advance,
     classify,
     dialect_of,
     find_flaw,
     is_next,
     judge,
+    remember,
+)
+from oncelog.core.row_codec import decode_row, encode_row
+from oncelog.core.rows import Table
+from oncelog.core.verdict import (
+    OFFSET_UNKNOWN,
+    Accept,
+    BadClaim,
+    Conflict,
+    Duplicate,
+    EpochAhead,
+    EpochMustStartAtZero,
+    Fenced,
+    Gap,
+    ModeMismatch,
+    Overlap,
+    Verdict,
 )
 from oncelog.limits import CLAIM_DIGEST_BYTES_MAX
 
@@ -94,8 +98,8 @@ def rows() -> Iterator[Producer | None]:
         for ranges in (singles(1), singles(6), singles(7), [(0, 1), (2, 2)], [(3, 3)]):
             yield row_of(REQUESTS, epoch, ranges, managed=True, session=session, digest=RED)
             row = row_of(REQUESTS, epoch, ranges, managed=True, session=session, digest=RED)
-            yield msgspec.structs.replace(row, displaced=("before", "other"))
-    yield msgspec.structs.replace(fence_row(REQUESTS, 2), session="mine")
+            yield row.replaced(displaced=("before", "other"))
+    yield fence_row(REQUESTS, 2).replaced(session="mine")
     yield row_of(RECORDS, 1, [(WRAP - 2, WRAP - 1)])
     yield row_of(RECORDS, 1, [(WRAP - 3, WRAP - 1), (WRAP, WRAP)])
     yield row_of(RECORDS, 1, [(WRAP - 1, 1), (2, 2)])
@@ -124,11 +128,11 @@ def claims() -> Iterator[ProducerClaim]:
 
 
 def remembered(row: Producer, claim: ProducerClaim) -> tuple[bytes, int, int] | None:
-    rest = list(row.batches)
-    while rest:
-        first, last, digest, first_offset, next_offset, *rest = rest
+    for batch in row.batches:
+        first, last, digest, first_offset, next_offset, outcome = batch.fields()
         if (first, last) == (claim.first, claim.last):
-            return digest, first_offset, next_offset  # type: ignore[return-value]
+            assert outcome is None
+            return digest, first_offset, next_offset
     return None
 
 
@@ -231,7 +235,7 @@ SOUND_CLAIMS = [claim for claim in ALL_CLAIMS if not unsound(claim)]
 
 
 def test_judge_equals_the_reference_and_changes_nothing() -> None:
-    before = msgspec.msgpack.encode([ALL_ROWS, ALL_CLAIMS, ACCEPT_BY_EPOCH])
+    before = repr([ALL_ROWS, ALL_CLAIMS, ACCEPT_BY_EPOCH])
     for row in ALL_ROWS:
         for claim in ALL_CLAIMS:
             verdict = judge(row, claim)
@@ -239,7 +243,7 @@ def test_judge_equals_the_reference_and_changes_nothing() -> None:
                 assert type(verdict) is BadClaim, (row, claim)
             else:
                 assert verdict == expect(row, claim), (row, claim)
-    assert msgspec.msgpack.encode([ALL_ROWS, ALL_CLAIMS, ACCEPT_BY_EPOCH]) == before
+    assert repr([ALL_ROWS, ALL_CLAIMS, ACCEPT_BY_EPOCH]) == before
 
 
 def test_table_is_reached_in_every_pair_and_never_left() -> None:
@@ -262,7 +266,7 @@ def test_every_accepted_claim_retried_at_once_is_a_duplicate_with_its_offsets() 
             if type(verdict) is not Accept:
                 continue
             accepted += 1
-            copy = msgspec.structs.replace(row) if row is not None else None
+            copy = row.replaced() if row is not None else None
             assert row is None or verdict.epoch >= row.epoch
             assert verdict.new_epoch == (row is None or verdict.epoch > row.epoch)
             after = advance(copy, claim, verdict.epoch, 4000, 4007, 9)
@@ -372,7 +376,7 @@ def test_mode_is_fixed_within_an_epoch_and_free_in_the_next() -> None:
     assert judge(row, claim_of(RISING, 0, 2)) == ModeMismatch(REQUESTS, RISING)
     assert judge(row, claim_of(RISING, 1, 77)) == Accept(1, True)
     changed = advance(row, claim_of(RISING, 1, 77), 1, 5, 6, 1)
-    assert (changed.mode, changed.last, len(changed.batches)) == (RISING, 77, 5)
+    assert (changed.mode, changed.last, len(changed.batches)) == (RISING, 77, 1)
 
 
 def test_managed_restart_whose_answer_was_lost_is_a_duplicate_though_it_names_the_old_epoch() -> None:
@@ -383,7 +387,7 @@ def test_managed_restart_whose_answer_was_lost_is_a_duplicate_though_it_names_th
     assert judge(row, restart) == Duplicate(60, 61, 5, 0)
     old_run = claim_of(REQUESTS, 4, 3, managed=True, session="old run", digest=RED)
     assert judge(row, old_run) == Fenced(5, 4)
-    assert judge(row, msgspec.structs.replace(old_run, epoch=NOT_TOLD)) == Fenced(5, NOT_TOLD)
+    assert judge(row, old_run.replaced(epoch=NOT_TOLD)) == Fenced(5, NOT_TOLD)
 
 
 def test_managed_run_that_was_displaced_before_it_heard_its_answer_is_fenced_and_not_a_restart() -> None:
@@ -408,7 +412,7 @@ def test_managed_sequence_zero_without_session_is_a_retry_until_five_batches_fol
         (7, Accept(2, True)),
     ):
         assert judge(row_of(REQUESTS, 1, singles(count), managed=True, digest=RED), again) == verdict
-    other = msgspec.structs.replace(again, digest=BLUE)
+    other = again.replaced(digest=BLUE)
     assert judge(row_of(REQUESTS, 1, singles(1), managed=True, digest=RED), other) == Accept(2, True)
 
 
@@ -452,8 +456,10 @@ def test_next_sequence_at_a_small_epoch_allocates_no_verdict() -> None:
 def test_row_comes_back_from_messagepack_as_it_was() -> None:
     """A commit over many streams carries a tuple; it must not come back as a list."""
     row = row_of(REQUESTS, 1, singles(6), managed=True, session="s", digest=RED)
-    row = advance(row, claim_of(REQUESTS, 1, 6, digest=BLUE), 1, (3, 10, 12, 8, 0, 1), 0, 5)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=Producer) == row
+    row = remember(row, claim_of(REQUESTS, 1, 6, digest=BLUE), 1, Written(6, 6, BLUE, 0, 0, (3, 10, 12, 8, 0, 1)), 5)
+    assert decode_row(Table.PRODUCER, encode_row(row)) == row
+    nowhere = remember(row.replaced(), claim_of(REQUESTS, 1, 7), 1, Written(7, 7, b"", 0, 0, ()), 5)
+    assert decode_row(Table.PRODUCER, encode_row(nowhere)) == nowhere, "a commit that wrote nothing went nowhere"
     verdict = judge(row, claim_of(REQUESTS, 1, 6, digest=BLUE))
     assert verdict == Duplicate((3, 10, 12, 8, 0, 1), 0, 1, 6)
 
@@ -463,7 +469,30 @@ def test_row_comes_back_from_messagepack_as_it_was() -> None:
 @pytest.mark.parametrize("managed", [False, True])
 def test_texts_of_a_claim_that_is_surely_the_next_need_no_look(session: str, digest_bytes: int, managed: bool) -> None:
     """Runs ask `is_next` alone."""
-    row = Producer(0, SequenceMode.REQUESTS, 4, 1, (4, 4, b"", 0, 1))
+    row = Producer(0, SequenceMode.REQUESTS, 4, 1, (Written(4, 4, b"", 0, 1),))
     claim = ProducerClaim("http:p", 0, 5, 5, SequenceMode.REQUESTS, bytes(digest_bytes), managed, session)
     assert not is_next(row, claim) or known_claim_refused(claim) is None
-    assert is_next(row, msgspec.structs.replace(claim, digest=b"", session="", managed=False)), "the rest of it is"
+    assert is_next(row, claim.replaced(digest=b"", session="", managed=False)), "the rest of it is"
+
+
+@pytest.mark.parametrize(
+    "flat",
+    [
+        (1,),
+        (1, 1, b"", 0),
+        (1, 1, b"", 0, 1, 2),
+        (1, 1, 5, 0, 1),
+        (1, b"", b"", 0, 1),
+        (1, 1, b"", b"", 1),
+        (1, 1, b"", 0, 1) * 6,
+    ],
+)
+def test_row_with_half_a_batch_is_damage(flat: tuple[object, ...]) -> None:
+    row = msgspec.msgpack.encode([0, 1, 1, 5, flat, "", b"", 1, []])
+    with pytest.raises(msgspec.ValidationError):
+        decode_row(Table.PRODUCER, row)
+
+
+def test_row_with_a_text_that_is_none_is_damage() -> None:
+    with pytest.raises(msgspec.DecodeError, match="UTF-8"):
+        decode_row(Table.PRODUCER, b"\x99\x00\x01\x01\x05\x90\xa1\xff\xc4\x00\x01\x90")

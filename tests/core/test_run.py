@@ -1,12 +1,12 @@
 """Appends that come together share a batch, and nobody can tell from the answers."""
 
-import msgspec
 import pytest
 
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import AppendValue, CloseStream, GetProducer, GetReceipt, Trim
 from oncelog.core.entry import MANY_CLAIMS, Appended
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import (
     Confirmed,
@@ -22,7 +22,6 @@ from oncelog.core.outcome import (
     TooLarge,
     TopicMissing,
 )
-from oncelog.core.producer import ProducerClaim
 from oncelog.core.rows import TopicConfig
 from oncelog.core.state import State
 from oncelog.errors import Corruption
@@ -151,8 +150,8 @@ def test_an_id_with_a_claim_keeps_both(log: CoreHarness) -> None:
     both = value(1, id_=b"a", claim=requests("http:p", 1, content=b"value 1"))
     outcomes, entries = together(log, value(0), both)
     assert (offsets(outcomes), entries) == ([1, 2], 1)
-    by_sequence = log.run(msgspec.structs.replace(both, message_id=b""))
-    by_id = log.run(msgspec.structs.replace(both, claim=None))
+    by_sequence = log.run(both.replaced(message_id=b""))
+    by_id = log.run(both.replaced(claim=None))
     assert isinstance(by_sequence, Confirmed)
     assert isinstance(by_id, Confirmed)
     assert (by_sequence.first, by_id.first) == (2, 2)
@@ -220,11 +219,11 @@ def test_verify_finds_claims_that_are_not_one_per_record(flaw: str) -> None:
     assert isinstance(entry, Appended)
     one, two = entry.claims
     claims = {"twice": (one, (1, 0, one[2])), "of no record": (one, (2, 0, two[2])), "none": ()}[flaw]
-    bad = msgspec.structs.replace(entry, first=4, claims=claims)
+    bad = entry.replaced(first=4, claims=claims)
     state = State()
     log.rows.everything(state)
     state.time_ns = log.state.time_ns
     with pytest.raises(Corruption, match="one per record"):
         EntryCheck(MemoryIndex(), lambda _: None)(state, 5, 0, bad)
     with pytest.raises(Corruption, match="counts as Duplicate"):
-        EntryCheck(MemoryIndex(), lambda _: None)(state, 5, 0, msgspec.structs.replace(entry, first=4))
+        EntryCheck(MemoryIndex(), lambda _: None)(state, 5, 0, entry.replaced(first=4))

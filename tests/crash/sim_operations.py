@@ -39,6 +39,7 @@ from oncelog.core.command import (
     Trim,
     TxnCursors,
 )
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import (
     ApplicationDone,
@@ -50,7 +51,7 @@ from oncelog.core.outcome import (
     StageDone,
     TxnDone,
 )
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.testing.sim_engine import Contents, SimEngine
 
 TIME_MS = 1_700_000_000_000

@@ -36,13 +36,12 @@ State.find_id = lambda state, id_hash: None
 """
 
 CUT_WITHOUT_THE_LAST_RECORD = """
-import msgspec
 from oncelog.engine.lookups import Lookups
 honest = Lookups.cut
 def cut(engine, topics):
     found = honest(engine, topics)
     streams = [
-        entry._replace(stream=msgspec.structs.replace(entry.stream, stable=entry.stream.stable - 1))
+        entry._replace(stream=entry.stream.replaced(stable=entry.stream.stable - 1))
         if entry.topic == "commits/c" and entry.stream.stable else entry
         for entry in found.streams
     ]

@@ -39,10 +39,9 @@ State.find_id = lambda state, id_hash: None
 """
 
 SHOW_OPEN_TXNS = """
-import msgspec
 from oncelog.engine import read_view
 honest = read_view.view_of
-read_view.view_of = lambda row: msgspec.structs.replace(honest(row), stable=row.tail)
+read_view.view_of = lambda row: honest(row).replaced(stable=row.tail)
 """
 
 

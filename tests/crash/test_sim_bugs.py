@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-import msgspec
 import pytest
 
 from oncelog.core.apply import apply
 from oncelog.core.command import Append, AppendValue
 from oncelog.core.entry import Entry
+from oncelog.core.flat import Stream
 from oncelog.core.outcome import Outcome
-from oncelog.core.rows import Stream
 from oncelog.core.state import State
 from oncelog.engine import read_view
 from oncelog.engine.commit_loop import CommitLoop
@@ -135,7 +134,7 @@ def _places_dropped_beyond_the_index() -> Iterator[None]:
 
 def _stable_one_too_far(row: Stream) -> StreamView:
     view = view_of(row)
-    return msgspec.structs.replace(view, stable=view.stable + 1) if row.open_txns else view
+    return view.replaced(stable=view.stable + 1) if row.open_txns else view
 
 
 def _torn_frames_stand(data: Any, identity_crc: int) -> frame.Frame | None:
@@ -231,6 +230,7 @@ BUGS = (
 )
 
 
+@pytest.mark.from_source
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_bug_is_found(bug: Bug) -> None:
     bug.find()

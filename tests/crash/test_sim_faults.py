@@ -19,8 +19,9 @@ from oncelog.core.command import (
     OpenStage,
     Trim,
 )
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, NoRoom, Refusal, StageDone, StreamDone, TxnDone
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.errors import DiskFault, DiskFull, JournalPoisoned, StorageError
 from oncelog.testing.sim_disk import Fault, SimDisk, crash_states, keep_all, lose_all
 from oncelog.testing.sim_engine import Contents, IndexAfterCrash, SimEngine, WatchedDisk

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 from oncelog.core import batch as codec
 from oncelog.core.command import AddToTxn, Append, Command, CreateTopic, InitProducer
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, Refusal, TopicDone, TxnDone
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.open import open_engine, open_in_memory
 from oncelog.engine.store import open_store

@@ -20,6 +20,7 @@ from oncelog.core.command import (
     MoveCursors,
     OpenStage,
 )
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import (
     CommitConfirmed,
@@ -35,7 +36,7 @@ from oncelog.core.outcome import (
     TopicMissing,
     TxnFound,
 )
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.core.txn import NS_PER_MS, TxnState
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.store import open_store
@@ -249,6 +250,7 @@ def test_cancelled_caller_drops_the_answer_and_not_the_command(place: Path | Non
     asyncio.run(scenario())
 
 
+@pytest.mark.from_source
 def test_engine_that_must_wait_refuses_what_does_not_fit_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WAITING_BYTES_MAX", 100_000)
 

@@ -305,6 +305,7 @@ def test_read_of_a_damaged_batch_names_the_file_and_the_byte(tmp_path: Path) -> 
     asyncio.run(look())
 
 
+@pytest.mark.from_source
 def test_batch_whose_holes_cannot_be_cut_out_is_damaged(place: Path | None) -> None:
     async def scenario() -> None:
         async with opened(place) as engine:

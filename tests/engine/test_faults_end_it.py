@@ -131,6 +131,7 @@ async def watched() -> AsyncIterator[Watched]:
             disk.gate.set()
 
 
+@pytest.mark.from_source
 @pytest.mark.parametrize("step", ["decide", "apply", "encode_entry"])
 def test_bug_in_a_step_of_a_command_ends_it(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
@@ -146,6 +147,7 @@ def test_bug_in_a_step_of_a_command_ends_it(step: str, monkeypatch: pytest.Monke
     asyncio.run(scenario())
 
 
+@pytest.mark.from_source
 def test_group_that_was_open_when_a_bug_struck_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was half applied must not be counted in: the next start would not know what to make of it."""
 

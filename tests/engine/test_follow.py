@@ -14,8 +14,9 @@ from oncelog.core.command import (
     InitProducer,
     Trim,
 )
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import TxnDone
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.engine.follow import Waiter
 from oncelog.testing.sim_engine import SimEngine, WatchedDisk
 

@@ -18,9 +18,10 @@ from oncelog.core.command import (
     PublishItem,
     Trim,
 )
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal, StageDone, TxnDone
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.engine.read_view import StreamView
 from oncelog.engine.reader import ReadPlan
 from oncelog.errors import Corruption

@@ -20,9 +20,10 @@ from oncelog.core.command import (
     InitProducer,
     OpenStage,
 )
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import NoRoom, Refusal, StageDone, StageMissing, TooLarge, TxnDone
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.core.txn import NS_PER_MS
 from oncelog.engine.timers import Deadlines
 from oncelog.testing.sim_disk import lose_all

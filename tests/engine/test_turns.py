@@ -2,15 +2,14 @@
 
 from unittest import mock
 
-import msgspec
 import pytest
 
 from oncelog import limits
 from oncelog.core.command import AppendValue, Command, CreateTopic, DeleteTopic, GetStream, Trim
+from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.message_id import content_digest, id_hash
 from oncelog.core.outcome import Confirmed, Damaged, NoRoom, Outcome, StreamDone
-from oncelog.core.producer import ProducerClaim
-from oncelog.core.rows import Key, Stream, Table, TopicConfig
+from oncelog.core.rows import Key, Table, TopicConfig
 from oncelog.core.run import decide_run
 from oncelog.core.state import Row, State
 from oncelog.engine import commit_loop
@@ -82,7 +81,7 @@ def test_who_is_answered_in_the_middle_of_a_turn_finds_no_turn_half_done() -> No
     again = engine.execute(record(b"v", id_=b"m"))
     assert isinstance(first, Confirmed)
     assert not first.duplicate, "the topic was made anew behind the append, and its ids are forgotten with it"
-    assert again == msgspec.structs.replace(first, duplicate=True, time_ns=again.time_ns)  # type: ignore[union-attr]
+    assert again == first.replaced(duplicate=True, time_ns=again.time_ns)  # type: ignore[union-attr]
     assert engine.contents()["a", 0].tail == 1
 
 
@@ -132,6 +131,7 @@ def test_a_turn_is_in_one_group_or_is_taken_as_it_came() -> None:
     assert sorted(kept) == [b"%d" % number * 1_000 for number in range(len(kept))]
 
 
+@pytest.mark.from_source
 def test_a_turn_that_has_grown_too_large_is_decided_before_its_end() -> None:
     engine = opened()
     with mock.patch.object(limits, "TURN_BYTES_MAX", 3 * limits.TURN_RECORD_BYTES):
@@ -142,6 +142,7 @@ def test_a_turn_that_has_grown_too_large_is_decided_before_its_end() -> None:
     assert firsts(pendings) == list(range(9))
 
 
+@pytest.mark.from_source
 def test_appends_for_which_there_is_no_room_cost_no_more_than_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that did not fit, tried anew after each append that it was made of, would cost the square of its length."""
     engine = opened()

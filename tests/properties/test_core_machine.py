@@ -15,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from oncelog.core import batch as codec
 from oncelog.core import command as c
 from oncelog.core import outcome as o
+from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.message_id import content_digest, values_digest
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.core.row_codec import decode_key, decode_row, encode_key
-from oncelog.core.rows import FOREVER, Cause, HoleChunk, Stream, Table, TopicConfig
+from oncelog.core.rows import FOREVER, Cause, HoleChunk, Table, TopicConfig
 from oncelog.testing.core_harness import CoreHarness
 from oncelog.testing.model import Model
 

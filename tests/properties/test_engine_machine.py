@@ -45,8 +45,9 @@ from oncelog.core.command import (
     PublishItem,
     Trim,
 )
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.testing.sim_disk import SimCrash, keep_all, lose_all
 from oncelog.testing.sim_engine import Answer, IndexAfterCrash, SimEngine, WatchedDisk
 from tests.crash.sim_explorer import nothing_cached

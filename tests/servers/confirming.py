@@ -7,9 +7,9 @@ from typing import Any, cast
 from oncelog.core.command import Command
 from oncelog.core.outcome import Outcome
 from oncelog.engine.engine import Engine
+from oncelog.servers.counts import Counts
 from oncelog.servers.http import HttpServer
 from oncelog.servers.http_connection import Connection
-from oncelog.servers.metrics import Counts
 from oncelog.servers.settings import HttpSettings
 
 NOW_MS = 1_700_000_000_000
@@ -91,9 +91,10 @@ class Confirming:
     def now_ns(self) -> int:
         return NOW_MS * 1_000_000
 
-    def submit(self, command: Command, reply: Callable[[Outcome], None]) -> None:
+    def submit(self, command: Command, reply: Callable[[Outcome], None]) -> bool:
         self.commands.append(command)
         self.waiting.append((command, reply))
+        return self.overloaded
 
     def answer(self, outcome_of: Callable[[Command], Outcome]) -> None:
         """Answer all that wait, in their order."""
@@ -117,7 +118,7 @@ class Joined:
         """As the loop does: a large body goes where it belongs."""
         at = 0
         while at < len(data):
-            parser = self.connection._parser
+            parser = self.connection.parser
             if not parser.is_straight or self.connection.is_closing:
                 self.connection.data_received(data[at:])
                 return

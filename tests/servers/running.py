@@ -24,8 +24,8 @@ from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.open import open_engine, open_in_memory
 from oncelog.limits import MIB
 from oncelog.servers import http
+from oncelog.servers.counts import Counts
 from oncelog.servers.http import HttpServer
-from oncelog.servers.metrics import Counts
 from oncelog.servers.settings import HttpSettings
 from oncelog.storage.index.child import journal_directory
 from tests.servers.talking import PATIENCE_S, Answer, Client

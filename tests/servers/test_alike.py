@@ -1,6 +1,7 @@
 """Appends that are like the one before them take a short way in and out. It must lead where the long one does."""
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -121,6 +122,9 @@ def outcome_of(command: Command, kind: int) -> Outcome:
     )
 
 
+COUNTED = "confirms records duplicates commits refusals malformed cut_stalled connections_refused".split()
+
+
 def told(came: list[bytes], kinds: list[int], answer_each: bool) -> tuple[object, ...]:
     """All that a client, the engine and a monitor see of it."""
     client = Joined(SMALL)
@@ -134,13 +138,13 @@ def told(came: list[bytes], kinds: list[int], answer_each: bool) -> tuple[object
     return (
         client.engine.commands,
         b"".join(client.transport.written),
-        vars(client.server.counts),
+        [getattr(client.server.counts, name) for name in COUNTED],
         client.transport.is_closed,
         client.transport.is_ended,
         client.transport.reads_on,
         connection.is_closing,
         connection.request_at,
-        connection._sent_bytes,
+        connection.sent_bytes,
         len(connection.slots),
         [sorted(held) for held in client.server.early.held.values()],
     )
@@ -209,6 +213,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Append | AppendValue | None]:
     return seen
 
 
+@pytest.mark.from_source
 @pytest.mark.parametrize(
     "headers",
     [
@@ -229,6 +234,7 @@ def test_appends_that_differ_in_length_and_number_alone_take_the_short_way(
     assert taken == client.engine.commands[1:]
 
 
+@pytest.mark.from_source
 @pytest.mark.parametrize(
     "headers",
     [
@@ -249,6 +255,7 @@ def test_appends_that_say_more_are_no_template(taken: list[Append | AppendValue 
     assert (len(client.engine.commands), taken) == (3, [])
 
 
+@pytest.mark.from_source
 @pytest.mark.parametrize(
     "other",
     [
@@ -271,6 +278,7 @@ def test_anything_else_is_read_as_if_there_were_no_template(
     assert taken == [None]
 
 
+@pytest.mark.from_source
 def test_write_behind_a_read_waits_also_if_it_is_like_the_one_before(taken: list[Append | AppendValue | None]) -> None:
     client = Joined()
     client.connection.is_stalled = True  # so that the read does not begin
@@ -281,6 +289,7 @@ def test_write_behind_a_read_waits_also_if_it_is_like_the_one_before(taken: list
     assert (len(client.engine.commands), len(client.connection.slots), taken) == (1, 4, [None])
 
 
+@pytest.mark.from_source
 def test_client_that_never_sends_two_alike_is_looked_at_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[object] = []
     monkeypatch.setattr(template, "AppendTemplate", lambda *_args, **_more: looks.append(1))
@@ -291,6 +300,7 @@ def test_client_that_never_sends_two_alike_is_looked_at_ever_less_often(monkeypa
     assert len(looks) == 10
 
 
+@pytest.mark.from_source
 def test_pipelined_appends_that_are_alike_hold_back_the_reading(taken: list[Append | AppendValue | None]) -> None:
     client = Joined(SMALL)
     append = post("Content-Type: a/b")
@@ -302,6 +312,7 @@ def test_pipelined_appends_that_are_alike_hold_back_the_reading(taken: list[Appe
     assert len(b"".join(client.transport.written).split(b"204 No Content")) == 5
 
 
+@pytest.mark.from_source
 def test_overloaded_engine_holds_back_the_reading_of_appends_that_are_alike(
     taken: list[Append | AppendValue | None],
 ) -> None:
@@ -361,3 +372,31 @@ def test_nothing_is_written_for_a_client_that_has_gone() -> None:
     client.connection.connection_lost(None)
     client.engine.answer(lambda command: outcome_of(command, 0))
     assert (client.transport.written, client.server.counts.confirms) == ([], 2)
+
+
+# --- 100 Continue ----------------------------------------------------------------------------------------------------
+
+BAD = post("Content-Type: a/b\r\nStream-Message-Id:")
+"""Refused at once, before the engine has a say."""
+
+
+@pytest.mark.parametrize(
+    ("came", "statuses"),
+    [
+        (BAD + post("Content-Type: a/b\r\nExpect: x"), [400, 417]),
+        (BAD + post("Content-Type: a/b\r\nExpect: 100-continue")[:-1], [400, 100]),
+        (BAD + post("Content-Type: a/b") + post("Content-Type: a/b\r\nExpect: 100-continue")[:-1], [400, 204, 100]),
+        (
+            BAD + b"POST /v1/stream/t HTTP/1.1\r\nContent-Type: a/b\r\nExpect: 100-continue\r\n"
+            b"Content-Length: 5000000\r\n\r\n",
+            [400, 413],
+        ),
+    ],
+    ids=["expects something else", "alone", "behind one that is not in line yet", "too large"],
+)
+def test_word_to_go_on_is_said_in_its_turn_and_only_if_it_is_meant(came: bytes, statuses: list[int]) -> None:
+    client = Joined()
+    client.receive(came)
+    client.engine.answer(lambda command: outcome_of(command, 0))
+    said = re.findall(rb"HTTP/1\.1 (\d{3}) ", b"".join(client.transport.written))
+    assert [int(status) for status in said] == statuses

@@ -9,8 +9,9 @@ import pytest
 
 from oncelog import limits
 from oncelog.core.command import Append, Command
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, SequenceGap, Stopping
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.servers.early import EarlyRequests
 from tests.servers.running import Running, running
 from tests.servers.talking import Client, Headers, request

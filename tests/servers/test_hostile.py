@@ -421,7 +421,7 @@ def fill(server: Running, path: str, size: int = MIB // 2) -> None:
 def unsent(server: Running) -> int:
     """The most bytes that wait for one client."""
     return server.on_loop(
-        lambda: max((c._transport.get_write_buffer_size() for c in server.server.connections), default=0)
+        lambda: max((c.transport.get_write_buffer_size() for c in server.server.connections), default=0)
     )
 
 

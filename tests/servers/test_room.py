@@ -88,12 +88,35 @@ def test_index_without_room_is_told() -> None:
         commits = server.engine.commits
 
         def look() -> str | None:
-            with mock.patch.multiple(commits, held=True, index_full=True):
+            commits.held = commits.index_full = True
+            try:
                 return room.why_refused(server.engine)
+            finally:
+                commits.held = commits.index_full = False
 
         assert "no room for the index, which is" in (server.on_loop(look) or "")
-        with mock.patch.object(commits, "index_full", True):
-            assert_taken(server)
+        commits.index_full = True
+        assert_taken(server)
+
+
+def test_server_says_once_that_writes_are_refused_and_once_that_they_are_taken() -> None:
+    with on_a_disk_that_fills_up() as (server, disk):
+        said: list[str] = []
+        watch = room.RoomWatch(server.engine, said.append)
+        server.on_loop(watch.look)
+        assert said == []
+        disk.full = True
+        while write(server) == 204:
+            pass
+        for _ in range(3):
+            server.on_loop(watch.look)
+        (refused,) = said
+        assert refused.startswith("writes are refused: the disk has no room for another segment: make room for ")
+        disk.full = False
+        server.until(lambda: server.engine.commits.full is None)
+        for _ in range(3):
+            server.on_loop(watch.look)
+        assert said[1:] == ["there is room again: writes are taken"]
 
 
 def test_free_room_of_the_disk_is_told_of_a_log_on_one(tmp_path: Path) -> None:

@@ -40,9 +40,10 @@ from oncelog.core.command import (
 )
 from oncelog.core.decide import decide
 from oncelog.core.entry import Carried, CarriedCounters, CarriedIds, Compound, Entry, Moved
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import ApplicationDone, Outcome, Refusal, StageDone, TxnDone
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.core.row_codec import encode_row
 from oncelog.core.rows import Table, TopicConfig
 from oncelog.core.state import State

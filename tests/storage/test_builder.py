@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.entry import Appended, Compound, TopicCreated
+from oncelog.core.entry import PACKED_ID, Appended, Compound, TopicCreated
+from oncelog.core.flat import Stream
 from oncelog.core.row_codec import encode_row
-from oncelog.core.rows import Stream, Table, TopicConfig
+from oncelog.core.rows import Table, TopicConfig
 from oncelog.errors import Corruption, DiskFull
 from oncelog.storage.disk import MemoryDisk
 from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry
@@ -100,6 +101,7 @@ def test_another_builder_goes_on_where_one_ended(log: LogWriter) -> None:
     assert content(index) == content(built(log, groups[-1:]))
 
 
+@pytest.mark.from_source
 def test_long_journal_is_committed_in_parts_and_rows_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     log = LogWriter(MemoryDisk())
     write_appends(log, "abc", rounds=30)
@@ -117,6 +119,7 @@ def test_long_journal_is_committed_in_parts_and_rows_are_forgotten(monkeypatch: 
     assert content(index) == expected
 
 
+@pytest.mark.from_source
 @pytest.mark.parametrize("name", ["INDEX_COMMIT_JOURNAL_BYTES", "INDEX_COMMIT_IDS"])
 def test_commit_is_due_by_bytes_and_by_ids(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder_module, name, 20)
@@ -199,8 +202,18 @@ def test_entry_out_of_turn_is_damage(number: int) -> None:
         replay_group(state, index, Places(), 2, payload(number, Appended(2, 0, 1, batch_of(b"x"), 5)))
 
 
+COUNTLESS = PACKED_ID.pack(b"h" * 16, b"d" * 16, 0, 2**32 - 1)
+"""An id of more records than its value has room for."""
+
+
 @pytest.mark.parametrize(
-    "entry", [Appended(2, 5, 1, b"b" * 70, 5), Appended(9, 0, 1, b"b" * 70, 5), Appended(2, 0, 1, b"b" * 70, 0)]
+    "entry",
+    [
+        Appended(2, 5, 1, b"b" * 70, 5),
+        Appended(9, 0, 1, b"b" * 70, 5),
+        Appended(2, 0, 1, b"b" * 70, 0),
+        Appended(2, 0, 1, b"b" * 70, 5, ids=COUNTLESS),
+    ],
 )
 def test_entry_that_does_not_follow_is_damage(entry: Appended) -> None:
     index = MemoryIndex()

@@ -234,6 +234,7 @@ def test_nonsense_on_stdin_ends_the_child(directory: Path, monkeypatch: pytest.M
     assert pipes.close() == []
 
 
+@pytest.mark.from_source
 def test_child_merges_while_nothing_is_asked_and_ends_in_the_middle_of_it(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

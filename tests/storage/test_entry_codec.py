@@ -1,12 +1,14 @@
 """Entries as bytes: every operation round-trips, places are right, and damaged bytes are named, never stumbled over."""
 
+import struct
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core import entry as e
-from oncelog.core.producer import ProducerClaim
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.row_codec import encode_row
 from oncelog.core.rows import Application, Cursor, Table, TopicConfig
 from oncelog.core.txn import Txn, TxnState
@@ -147,3 +149,32 @@ def test_publish_whose_ids_do_not_come_out_even_is_told() -> None:
     torn = msgspec.structs.replace(published, ids=bytes(e.ID_BYTES + 1))
     with pytest.raises(Corruption, match="ids of a publish"):
         list(decode_group(group(e.Compound(TIME_NS, [torn]))))
+
+
+def test_claim_that_is_shorter_than_its_epoch_is_told() -> None:
+    payload = bytearray(group(e.Appended(2, 0, 1, b"batch", TIME_NS)))
+    claim_bytes_at, batch_bytes_at = GROUP_HEADER.size + 13 + 22, GROUP_HEADER.size + 13 + 32
+    for claim_bytes in range(1, 6):
+        payload[claim_bytes_at], payload[batch_bytes_at] = claim_bytes, 5 - claim_bytes
+        with pytest.raises(Corruption, match="too short for its epoch"):
+            list(decode_group(bytes(payload)))
+
+
+def test_moved_batch_that_ends_before_its_numbers_is_told() -> None:
+    operations = struct.pack("<BI", e.Moved.tag, 5) + b"short" + struct.pack("<BI", e.TopicDeleted.tag, 60) + bytes(60)
+    entry = struct.pack("<QBI", TIME_NS, 2, 2) + operations
+    with pytest.raises(Corruption, match="moved batch"):
+        list(decode_group(GROUP_HEADER.pack(1, 1) + struct.pack("<I", len(entry)) + entry))
+
+
+@pytest.mark.parametrize(
+    "fields", [["p", 3, 4, 4, 1], ["p", 3, 4, 4, 1, b"d" * 16, False, "", False, "of a later version"]]
+)
+def test_claim_with_fewer_or_more_fields_is_read(fields: list[object]) -> None:
+    """A field may be added at the end with a default."""
+    claim = struct.pack("<q", 3) + msgspec.msgpack.encode(fields)
+    head = struct.pack("<QQIHHHHII", 2, 0, 1, 0, len(claim), 0, 0, 0, 5)
+    entry = struct.pack("<QB", TIME_NS, 1) + head + claim + b"batch"
+    ((_, _, found),) = decode_group(GROUP_HEADER.pack(1, 1) + struct.pack("<I", len(entry)) + entry)
+    assert isinstance(found, e.Appended)
+    assert found.claim == ProducerClaim("p", 3, 4, 4, 1, b"d" * 16 if len(fields) > 5 else b"")

@@ -9,9 +9,10 @@ from unittest import mock
 import lmdb
 import pytest
 
+from oncelog.core.flat import Stream
 from oncelog.core.message_id import pack
 from oncelog.core.row_codec import encode_row
-from oncelog.core.rows import Cursor, Key, Stream, Table, Topic, TopicConfig
+from oncelog.core.rows import Cursor, Key, Table, Topic, TopicConfig
 from oncelog.errors import Corruption, DirectoryInUse, DiskFull, StorageError
 from oncelog.storage.index import id_merge, lmdb_writer
 from oncelog.storage.index.id_merge import plan_merge

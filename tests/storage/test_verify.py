@@ -22,8 +22,9 @@ from oncelog.cli.main import app
 from oncelog.core import batch as codec
 from oncelog.core.command import CreateTopic, DeleteRecords
 from oncelog.core.entry import Appended, Claimed, Compound, Entry, HolesAdded, Moved, Operation, StagePublished
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest, id_hash
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.core.rows import Cause
 from oncelog.errors import DirectoryInUse, StorageError
 from oncelog.storage import verify as verify_module
@@ -129,6 +130,7 @@ def test_log_without_index_is_sound_with_a_note(tmp_path: Path) -> None:
     assert not index_directory(tmp_path).exists()
 
 
+@pytest.mark.from_source
 def test_large_log_is_rebuilt_on_disk_and_nothing_is_left(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(path for path in directory.rglob("*"))
     monkeypatch.setattr(verify_module, "IN_MEMORY_BYTES_MAX", 0)

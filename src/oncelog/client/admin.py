@@ -39,6 +39,7 @@ from oncelog.client.models import (
 from oncelog.client.packing import Packer
 from oncelog.client.stream import AsyncStream
 from oncelog.client.wire import BATCHES, name_path, target, topic_path
+from oncelog.limits import BATCH_RECORDS_MAX
 
 Shape = TypeVar("Shape")
 
@@ -259,6 +260,9 @@ class Admin:
 
     async def stage_records(self, stage_id: int, at: int, values: Sequence[bytes]) -> Stage:
         """`append_stage` for values without keys."""
+        if len(values) > BATCH_RECORDS_MAX:
+            what = f"{len(values):,} values are more than one batch holds, {BATCH_RECORDS_MAX:,}"
+            raise ValueError(f"{what}: stage them in several calls, each at the count of the one before")
         packer = Packer("application/octet-stream", raw_batches=True)
         return await self.append_stage(stage_id, at, packer.body(packer.form(b""), [bytes(value) for value in values]))
 

@@ -11,8 +11,6 @@ taken back by an abort; the retry of an aborted record would be answered as a du
 
 from typing import Final
 
-import msgspec
-
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core import message_id, names
@@ -30,6 +28,7 @@ from oncelog.core.entry import (
     IdsUsed,
     Operation,
 )
+from oncelog.core.flat import Producer, ProducerClaim, Stream
 from oncelog.core.memory import is_gone, known_id, known_producer, living, surely_living, use_counts
 from oncelog.core.outcome import (
     BatchRefused,
@@ -47,12 +46,12 @@ from oncelog.core.outcome import (
     TopicMissing,
     TxnRefused,
 )
-from oncelog.core.producer import Accept, Duplicate, EpochMustStartAtZero, Gap, Producer, ProducerClaim, judge
+from oncelog.core.producer import judge
 from oncelog.core.refuse import refusal_of, refusal_of_txn
-from oncelog.core.rows import Stream
 from oncelog.core.state import State
 from oncelog.core.txn import TxnEvent, TxnRefusal
 from oncelog.core.txn import judge as judge_txn
+from oncelog.core.verdict import Accept, Duplicate, EpochMustStartAtZero, Gap
 
 Decision = tuple[Entry | None, Outcome]
 
@@ -273,7 +272,7 @@ def _closed_again(stream: Stream, producer: Producer | None, command: Append, cl
     Nothing can be lost by it: the stream takes no bytes any more, and the answer says that it is closed."""
     if not (stream.closed and command.close) or claim.managed or not claim.digest:
         return None
-    verdict = judge(producer, msgspec.structs.replace(claim, digest=b""))
+    verdict = judge(producer, claim.replaced(digest=b""))
     if not isinstance(verdict, Duplicate):
         return None
     answer = _duplicate_of_sequence(stream, verdict)

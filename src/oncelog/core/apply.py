@@ -46,9 +46,10 @@ from oncelog.core.entry import (
     TxnReleased,
     TxnSet,
 )
-from oncelog.core.producer import Place, Producer, advance
+from oncelog.core.flat import Producer, Stream, Written
+from oncelog.core.producer import advance, remember
 from oncelog.core.row_codec import decode_row
-from oncelog.core.rows import Cause, HoleChunk, Key, Remembered, Stage, Stream, Table, Topic
+from oncelog.core.rows import Cause, HoleChunk, Key, Remembered, Stage, Table, Topic
 from oncelog.core.state import NO_STREAM, State, copied_txn
 from oncelog.core.txn import merge_range
 
@@ -98,7 +99,9 @@ def _appended(state: State, op: Appended, time_ns: int) -> None:
     if claim is not None:
         key = (stream_id, claim.name)
         producer = None if flags & RENEWS else state.producers[key]
-        state.producers[key] = advance(producer, claim, op.epoch, first, next_, time_ns)
+        after = advance(producer, claim, op.epoch, first, next_, time_ns)
+        if after is not producer:
+            state.producers[key] = after
         state.touched[_PRODUCER].add(key)
     if op.ids:
         _remember_ids(state, op.ids, stream_id, first, time_ns)
@@ -233,13 +236,14 @@ def _holes_added(state: State, op: HolesAdded, _time_ns: int) -> None:
 def _claimed(state: State, op: Claimed, time_ns: int) -> None:
     # A row of a stream keeps its own places as two numbers; what a commit did, or what lies in another stream, is kept
     # whole with its stream ids.
-    first: Place = tuple(op.outcome)
-    next_ = 0
-    if op.stream_id != NO_STREAM and op.outcome[0] == op.stream_id:
-        _, first, next_ = op.outcome
-    key = (op.stream_id, op.claim.name)
+    claim, outcome = op.claim, op.outcome
+    written = Written(claim.first, claim.last, claim.digest, 0, 0, tuple(outcome))
+    if op.stream_id != NO_STREAM and outcome[0] == op.stream_id:
+        _, written.first_offset, written.next_offset = outcome
+        written.outcome = None
+    key = (op.stream_id, claim.name)
     producer = None if op.renews else state.producers[key]
-    state.producers[key] = advance(producer, op.claim, op.epoch, first, next_, time_ns)
+    state.producers[key] = remember(producer, claim, op.epoch, written, time_ns)
     state.touched[_PRODUCER].add(key)
 
 

@@ -7,8 +7,9 @@ looks at the rows that are loaded and never asks for others: a row that was not 
 from collections.abc import Iterator
 
 from oncelog import limits
-from oncelog.core.producer import BATCH_STRIDE, Producer, SequenceMode
-from oncelog.core.rows import Cause, Cursor, HoleChunk, Stage, Stream, Topic
+from oncelog.core.flat import Producer, Stream
+from oncelog.core.producer import SequenceMode
+from oncelog.core.rows import Cause, Cursor, HoleChunk, Stage, Topic
 from oncelog.core.state import NO_STREAM, State
 from oncelog.core.txn import Txn, TxnState
 
@@ -106,23 +107,20 @@ def _chunk(stream: Stream | None, stream_id: int, number: int, chunk: HoleChunk)
 def _producer(state: State, stream_id: int, name: str, producer: Producer) -> Iterator[str]:
     where = f"producer {name!r} of stream {stream_id}"
     batches = producer.batches
-    if len(batches) % BATCH_STRIDE or len(batches) > BATCH_STRIDE * limits.PRODUCER_BATCHES_REMEMBERED:
-        yield f"{where} remembers {len(batches)} fields"
-        return
-    if batches and batches[-BATCH_STRIDE + 1] != producer.last:
-        yield f"{where} is at sequence {producer.last}, its newest batch ends at {batches[-BATCH_STRIDE + 1]!r}"
+    if batches and batches[-1].last != producer.last:
+        yield f"{where} is at sequence {producer.last}, its newest batch ends at {batches[-1].last}"
     if producer.used_ns > state.time_ns:
         yield f"{where} was used after the newest entry"
     stream = state.streams.get(stream_id)
     previous_last = -1
-    for at in range(0, len(batches), BATCH_STRIDE):
-        first_seq, last_seq, _, first, next_ = batches[at : at + BATCH_STRIDE]
+    for written in batches:
         # Kafka's sequences go round, so that only they may fall.
-        if producer.mode != SequenceMode.RECORDS and isinstance(first_seq, int) and isinstance(last_seq, int):
-            if not previous_last < first_seq <= last_seq:
-                yield f"{where}: sequences {first_seq} to {last_seq} follow {previous_last}"
-            previous_last = last_seq
-        if stream_id != NO_STREAM and stream is not None and isinstance(first, int) and isinstance(next_, int):
+        if producer.mode != SequenceMode.RECORDS:
+            if not previous_last < written.first <= written.last:
+                yield f"{where}: sequences {written.first} to {written.last} follow {previous_last}"
+            previous_last = written.last
+        if stream_id != NO_STREAM and stream is not None and written.outcome is None:
+            first, next_ = written.first_offset, written.next_offset
             if not 0 <= first <= next_ <= stream.tail:
                 yield f"{where} remembers offsets {first} to {next_}, the tail is {stream.tail}"
 

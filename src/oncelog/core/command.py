@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import msgspec
 
-from oncelog.core.producer import ProducerClaim
+from oncelog.core.flat import AppendValue as AppendValue
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.rows import TopicConfig
 
 # --- topics and streams --------------------------------------------------------------------------------------------
@@ -103,20 +104,6 @@ class Append(msgspec.Struct, gc=False):
     """What the face says the records are, having looked at them; empty if it has not looked."""
     close: bool = False
     txn_id: str = ""
-    urgent: ClassVar[bool] = False
-
-
-class AppendValue(msgspec.Struct, gc=False):
-    """One record, a value and nothing else, to one stream. Means what an `Append` of that one record at the time it is
-    decided means; those that come together for one stream are written as one batch (`core.run`)."""
-
-    topic: str
-    partition: int
-    value: bytes | bytearray
-    digest: bytes = b""
-    claim: ProducerClaim | None = None
-    message_id: bytes = b""
-    content_type: str = ""
     urgent: ClassVar[bool] = False
 
 

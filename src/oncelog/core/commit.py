@@ -33,6 +33,7 @@ from oncelog.core.command import (
 from oncelog.core.content_type import batch_refused
 from oncelog.core.cursor import moved
 from oncelog.core.entry import Appended, Claimed, ClaimRemembered, Compound, Entry, IdsUsed, Operation
+from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.memory import floor_of, is_known_claim, known_id, known_producer, removed_ns, use_counts
 from oncelog.core.message_id import RETAINED
 from oncelog.core.outcome import (
@@ -49,10 +50,11 @@ from oncelog.core.outcome import (
     StreamClosedRefusal,
     TopicMissing,
 )
-from oncelog.core.producer import Accept, Duplicate, EpochMustStartAtZero, Gap, ProducerClaim, judge
+from oncelog.core.producer import judge
 from oncelog.core.refuse import refusal_of
-from oncelog.core.rows import FOREVER, Cursor, Remembered, Stream
+from oncelog.core.rows import FOREVER, Cursor, Remembered
 from oncelog.core.state import NO_STREAM, State
+from oncelog.core.verdict import Accept, Duplicate, EpochMustStartAtZero, Gap
 from oncelog.errors import BatchInvalid
 
 Decision = tuple[Entry | None, Outcome]
@@ -104,7 +106,7 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     if claims:
         digest = commit_digest(command, digests)
         if claim is not None and not claim.digest:
-            claim = msgspec.structs.replace(claim, digest=digest)
+            claim = claim.replaced(digest=digest)
     claimed, again, early = _claimed(state, claim, now_ns)
     if early:
         assert again is not None

@@ -4,6 +4,7 @@ from oncelog import limits
 from oncelog.core import holes
 from oncelog.core.command import ConfirmCursor, CursorMove, DeleteCursor, MoveCursors
 from oncelog.core.entry import Compound, CursorDeleted, CursorSet, Entry, Operation
+from oncelog.core.flat import Stream
 from oncelog.core.outcome import (
     ClaimInvalid,
     CommitConfirmed,
@@ -14,7 +15,7 @@ from oncelog.core.outcome import (
     TooLarge,
     TopicMissing,
 )
-from oncelog.core.rows import Cursor, Stream
+from oncelog.core.rows import Cursor
 from oncelog.core.state import State
 
 Decision = tuple[Entry | None, Outcome]

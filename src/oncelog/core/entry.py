@@ -13,7 +13,8 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from oncelog.core.producer import ProducerClaim
+from oncelog.core.flat import Appended as Appended
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.rows import Application, Cursor, Table, TopicConfig
 from oncelog.core.txn import Txn
 
@@ -33,30 +34,6 @@ MANY_CLAIMS: Final = 16
 PACKED_ID: Final = Struct("<16s16sII")
 """One id in `Appended.ids`: hash, digest, record number, record count."""
 ID_BYTES: Final = PACKED_ID.size
-
-
-class Appended(msgspec.Struct, gc=False):
-    """A batch took the offsets [first, first + count) of a stream."""
-
-    tag: ClassVar[int] = 1
-
-    stream_id: int
-    first: int
-    count: int
-    batch: bytes
-    time_ns: int
-    flags: int = 0
-    claim: ProducerClaim | None = None
-    epoch: int = -1
-    """The epoch the claim was accepted under: the claim itself may have left it to the server."""
-    ids: bytes = b""
-    order_key: str = ""
-    txn_id: str = ""
-    batch_at: int = -1
-    """Where the batch begins in the encoded entry; set by the codec, never stored."""
-    claims: tuple[tuple[int, int, ProducerClaim], ...] = ()
-    """With MANY_CLAIMS: (record number, epoch accepted under, claim), each of one record and of another producer. None
-    of them starts a row anew."""
 
 
 class TopicCreated(msgspec.Struct, gc=False, array_like=True):

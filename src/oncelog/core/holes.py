@@ -7,7 +7,8 @@ the caller has loaded; a chunk that is not loaded is named in the answer, so tha
 from collections.abc import Iterator
 
 from oncelog import limits
-from oncelog.core.rows import Cause, HoleChunk, Stream, chunk_of
+from oncelog.core.flat import Stream
+from oncelog.core.rows import Cause, HoleChunk, chunk_of
 from oncelog.core.state import State
 
 

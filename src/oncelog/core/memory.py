@@ -7,14 +7,13 @@ it (`Appended.flags` RENEWS, `Claimed.renews`), so that replaying an entry needs
 """
 
 from collections.abc import Iterable
-from typing import cast
 
 from oncelog import limits
 from oncelog.core import message_id
 from oncelog.core.entry import Compound, Entry, IdsUsed
+from oncelog.core.flat import Producer, Stream
 from oncelog.core.message_id import RETAINED
-from oncelog.core.producer import BATCH_STRIDE, Producer
-from oncelog.core.rows import FOREVER, Remembered, Stream, chunk_of
+from oncelog.core.rows import FOREVER, Remembered, chunk_of
 from oncelog.core.state import NO_STREAM, State
 
 
@@ -39,8 +38,8 @@ def known_producer(state: State, stream: Stream | None, name: str, now_ns: int) 
 
 def surely_living(stream: Stream, producer: Producer) -> bool:
     """Whether the newest batch ends above the floor: then nothing is forgotten, and `living` need not be asked."""
-    batches = producer.batches
-    return bool(batches) and batches[-1] > stream.floor  # type: ignore[operator]
+    newest = producer.newest
+    return newest is not None and newest.next_offset > stream.floor
 
 
 def living(state: State, stream: Stream | None, producer: Producer, now_ns: int) -> Producer | None:
@@ -50,11 +49,12 @@ def living(state: State, stream: Stream | None, producer: Producer, now_ns: int)
     if stream is not None:
         if stream.open_txns:
             return producer
-        for at in range(0, len(batches), BATCH_STRIDE):
-            if type(batches[at + 3]) is int:
-                outcome += (stream.stream_id, batches[at + 3], cast(int, batches[at + 4]))  # type: ignore[arg-type]
-    if batches and type(batches[-2]) is tuple:
-        outcome += batches[-2]
+        for written in batches:
+            if written.outcome is None:
+                outcome += (stream.stream_id, written.first_offset, written.next_offset)
+    newest = producer.newest
+    if newest is not None and newest.outcome is not None:
+        outcome += newest.outcome
     floor_ms = floor_of(state, outcome) if stream is None else stream.config.dedupe_floor_ms
     if floor_ms == FOREVER or now_ns - producer.used_ns < floor_ms * 1_000_000:
         return producer

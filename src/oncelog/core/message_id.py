@@ -14,8 +14,9 @@ from typing import Final
 
 from xxhash import xxh3_128, xxh3_128_digest
 
+from oncelog.core.flat import Stream
 from oncelog.core.holes import hole_at
-from oncelog.core.rows import FOREVER, HoleChunk, Stream
+from oncelog.core.rows import FOREVER, HoleChunk
 
 _VALUE: Final = struct.Struct("<16sQQQ")
 VALUE_BYTES: Final = _VALUE.size

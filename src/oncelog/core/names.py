@@ -11,8 +11,8 @@ from typing import Any, Final
 from oncelog import limits
 from oncelog.core import command as c
 from oncelog.core.content_type import BATCHES, media_type
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import NameInvalid, Refusal, StageMissing, TooLarge, TopicMissing
-from oncelog.core.producer import ProducerClaim
 from oncelog.core.rows import FOREVER, TopicConfig
 
 ROW_ID_MAX: Final = 2**63 - 1

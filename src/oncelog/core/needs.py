@@ -14,8 +14,9 @@ from oncelog.core import holes, message_id
 from oncelog.core import stream as stream_rules
 from oncelog.core.append import kafka_name
 from oncelog.core.commit import frontiers
+from oncelog.core.flat import Stream
 from oncelog.core.names import command_refused
-from oncelog.core.rows import Stream, Table, TableKey, chunk_of
+from oncelog.core.rows import Table, TableKey, chunk_of
 from oncelog.core.state import NO_STREAM, State
 from oncelog.core.touches import touched_by
 from oncelog.core.wanted import Wanted

@@ -9,25 +9,9 @@ from typing import ClassVar
 
 import msgspec
 
+from oncelog.core.flat import Confirmed as Confirmed
 from oncelog.core.rows import Application, Cursor, Topic
 from oncelog.core.txn import Txn
-
-
-class Confirmed(msgspec.Struct, gc=False):
-    """The records are at [first, next) of the stream, on disk by the time this is delivered."""
-
-    stream_id: int
-    first: int
-    next: int
-    """-1 in both: a duplicate so old that its offsets are no longer remembered."""
-    time_ns: int = 0
-    duplicate: bool = False
-    gone: bool = False
-    """The record was removed since; its id is still remembered."""
-    epoch: int = -1
-    sequence: int = -1
-    """Highest sequence accepted from this producer; -1 without a producer claim."""
-    closed: bool = False
 
 
 class CommitConfirmed(msgspec.Struct, gc=False):

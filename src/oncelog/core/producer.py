@@ -17,10 +17,24 @@ kept; one that was displaced by more runs than are kept, or that names no sessio
 """
 
 from enum import IntEnum
-from typing import Final, assert_never, cast
+from typing import Final, assert_never
 
-import msgspec
-
+from oncelog.core.flat import Producer, ProducerClaim, Written
+from oncelog.core.verdict import (
+    OFFSET_UNKNOWN,
+    Accept,
+    BadClaim,
+    Conflict,
+    Duplicate,
+    EpochAhead,
+    EpochMustStartAtZero,
+    Fenced,
+    Gap,
+    ModeMismatch,
+    Overlap,
+    Place,
+    Verdict,
+)
 from oncelog.limits import (
     CLAIM_DIGEST_BYTES_MAX,
     KAFKA_FENCE_EPOCH_MAX,
@@ -30,20 +44,8 @@ from oncelog.limits import (
     SEQUENCE_MAX,
 )
 
-BATCH_STRIDE: Final = 5
-"""Fields per remembered batch in `Producer.batches`: first_seq, last_seq, digest, first_offset, next_offset."""
-
-BATCH_FIELDS_MAX: Final = BATCH_STRIDE * PRODUCER_BATCHES_REMEMBERED
-assert BATCH_FIELDS_MAX == 25, "advance takes a full row apart by hand"
-
 NOT_TOLD: Final = -1
 """`ProducerClaim.epoch` of a managed claim whose client named no epoch."""
-
-OFFSET_UNKNOWN: Final = -1
-"""`Duplicate.first_offset` of a write older than the remembered batches: it happened, its place is forgotten."""
-
-Place = int | tuple[int, ...]
-"""Where a batch went: its first offset, or for a commit over many streams the flat (stream, first, next, ...)."""
 
 MANAGED_EPOCH_FIRST: Final = 1
 """The X- dialect numbers epochs from 1."""
@@ -59,125 +61,6 @@ class SequenceMode(IntEnum):
     RISING = 2
     """Gap-tolerant, 53 bits: higher is new, lower or equal is a duplicate."""
 
-
-class ProducerClaim(msgspec.Struct, gc=False, array_like=True):
-    """What a write says about itself. `first` and `last` are inclusive; RECORDS may wrap, so that last < first."""
-
-    name: str
-    epoch: int
-    first: int
-    last: int
-    mode: int
-    digest: bytes = b""
-    """16 bytes over the content; empty means that content is not compared, as on the Kafka face."""
-    managed: bool = False
-    """The server owns the epochs; `epoch` is NOT_TOLD unless the client named one."""
-    session: str = ""
-    """One run of a managed client; empty when it does not say."""
-    start_any: bool = False
-    """An unknown producer may start at any sequence (it would else have to start at 0)."""
-
-
-class Producer(msgspec.Struct, gc=False, array_like=True):
-    """One producer of one stream: the row that `judge` compares with.
-
-    `last` is -1 and `batches` empty while the epoch is only a fence and nothing has been written in it: the next
-    sequence is then 0 in every mode that counts.
-    """
-
-    epoch: int
-    mode: int
-    last: int
-    used_ns: int
-    batches: tuple[Place | bytes, ...]
-    """Flat, oldest first, BATCH_STRIDE fields each, five batches at most; a deque of tuples takes 2.6 times the
-    memory. The last two fields are only carried: a commit over many streams has a tuple in the first and 0 after it.
-    The type is exact, so that a row comes back from MessagePack with its tuples."""
-    session: str = ""
-    epoch_first_digest: bytes = b""
-    """Digest of the batch that opened this epoch at sequence 0; empty if the epoch opened at another sequence."""
-    epoch_batch_count: int = 0
-    displaced: tuple[str, ...] = ()
-    """Sessions that held earlier epochs, oldest first: what they still send is a zombie's, never a restart."""
-
-
-class Accept(msgspec.Struct, gc=False):
-    """Write it, and store `epoch`."""
-
-    epoch: int
-    new_epoch: bool
-
-
-class Duplicate(msgspec.Struct, gc=False):
-    """Already written. `first_offset` and `next_offset` are what `advance` was given, or OFFSET_UNKNOWN."""
-
-    first_offset: Place
-    next_offset: int
-    epoch: int
-    last: int
-
-
-class Gap(msgspec.Struct, gc=False):
-    """Sequences are missing in between (or, for RECORDS, the claim is older than what is remembered)."""
-
-    expected: int
-    received: int
-
-
-class Fenced(msgspec.Struct, gc=False):
-    """A newer epoch exists. `claimed_epoch` is NOT_TOLD when only the session gave the old run away."""
-
-    current_epoch: int
-    claimed_epoch: int
-
-
-class Conflict(msgspec.Struct, gc=False):
-    """This sequence was written with other content."""
-
-    sequence: int
-    remembered_digest: bytes
-    claimed_digest: bytes
-
-
-class EpochMustStartAtZero(msgspec.Struct, gc=False):
-    """A new epoch was opened in mid-sequence."""
-
-    epoch: int
-    received: int
-
-
-class EpochAhead(msgspec.Struct, gc=False):
-    """A managed client names an epoch that the server never gave out."""
-
-    current_epoch: int
-    claimed_epoch: int
-
-
-class ModeMismatch(msgspec.Struct, gc=False):
-    """The epoch counts something else."""
-
-    mode: int
-    claimed_mode: int
-
-
-class Overlap(msgspec.Struct, gc=False):
-    """The claim begins at or before `last` and ends after it: neither a duplicate nor new."""
-
-    last: int
-    claimed_first: int
-    claimed_last: int
-
-
-class BadClaim(msgspec.Struct, gc=False):
-    """The claim makes no sense whatever the state is: `number` breaks `reason`."""
-
-    reason: str
-    number: int
-
-
-Verdict = (
-    Accept | Duplicate | Gap | Fenced | Conflict | EpochMustStartAtZero | EpochAhead | ModeMismatch | Overlap | BadClaim
-)
 
 ACCEPT_BY_EPOCH: Final = tuple(Accept(epoch, False) for epoch in range(64))
 """The common verdict, the next sequence of the current epoch, made once per small epoch. Shared: never change one."""
@@ -339,12 +222,19 @@ def judge(producer: Producer | None, claim: ProducerClaim) -> Verdict:
 
 
 def advance(
-    producer: Producer | None, claim: ProducerClaim, epoch: int, first_offset: Place, next_offset: int, now_ns: int
+    producer: Producer | None, claim: ProducerClaim, epoch: int, first_offset: int, next_offset: int, now_ns: int
 ) -> Producer:
-    """The row after an accepted claim; may be the same object. Only `apply` calls this, with the entry's numbers.
+    """The row after an accepted claim whose records went to the row's own stream; may be the same object. Only `apply`
+    calls this, with the entry's numbers.
 
     `epoch` is `Accept.epoch`, which for a managed claim differs from `claim.epoch`.
     """
+    written = Written(claim.first, claim.last, claim.digest, first_offset, next_offset)
+    return remember(producer, claim, epoch, written, now_ns)
+
+
+def remember(producer: Producer | None, claim: ProducerClaim, epoch: int, written: Written, now_ns: int) -> Producer:
+    """The row after an accepted claim, as `advance`, wherever its records went."""
     if producer is None or epoch != producer.epoch:
         assert producer is None or epoch > producer.epoch
         # Batches of the epoch before are dropped: a sequence means something only within its epoch.
@@ -353,31 +243,19 @@ def advance(
             mode=claim.mode,
             last=claim.last,
             used_ns=now_ns,
-            batches=(claim.first, claim.last, claim.digest, first_offset, next_offset),
+            batches=(written,),
             session=claim.session,
             epoch_first_digest=claim.digest if claim.first == 0 else b"",
             epoch_batch_count=1,
             displaced=_displaced(producer, claim.session),
         )
-    last = claim.last
-    batches = producer.batches
-    if len(batches) == BATCH_FIELDS_MAX:
-        # Taking the tuple apart and building one new costs 0.2 µs; slicing and adding builds three and costs 0.3.
-        _, _, _, _, _, a1, a2, a3, a4, a5, b1, b2, b3, b4, b5, c1, c2, c3, c4, c5, d1, d2, d3, d4, d5 = batches
-        # fmt: off
-        producer.batches = (
-            a1, a2, a3, a4, a5, b1, b2, b3, b4, b5, c1, c2, c3, c4, c5, d1, d2, d3, d4, d5,
-            claim.first, last, claim.digest, first_offset, next_offset,
-        )
-        # fmt: on
-    else:
-        if not batches:
-            # The first write of an epoch that was only a fence so far.
-            producer.mode = claim.mode
-            producer.session = claim.session
-            producer.epoch_first_digest = claim.digest if claim.first == 0 else b""
-        producer.batches = (*batches, claim.first, last, claim.digest, first_offset, next_offset)
-    producer.last = last
+    if producer.newest is None:
+        # The first write of an epoch that was only a fence so far.
+        producer.mode = claim.mode
+        producer.session = claim.session
+        producer.epoch_first_digest = claim.digest if claim.first == 0 else b""
+    producer.remember(written)
+    producer.last = claim.last
     producer.used_ns = now_ns
     producer.epoch_batch_count += 1
     return producer
@@ -446,7 +324,7 @@ def classify(producer: Producer | None, claim: ProducerClaim) -> Situation:
             return Situation.EPOCH_BELOW
     elif claim.epoch < producer.epoch:
         return Situation.EPOCH_BELOW
-    if claim.mode != producer.mode and producer.batches:
+    if claim.mode != producer.mode and producer.newest is not None:
         return Situation.OTHER_MODE
     return _classify_sequence(producer, claim)
 
@@ -480,10 +358,9 @@ def _is_retried_restart(producer: Producer, claim: ProducerClaim) -> bool:
 
 def _classify_sequence(producer: Producer, claim: ProducerClaim) -> Situation:
     """Where the claim stands within the current epoch. Remembered batches come first, as in Kafka."""
-    at = _find_remembered(producer, claim)
-    if at is not None:
-        digest = producer.batches[at + 2]
-        if claim.digest and digest and claim.digest != digest:
+    written = _find_remembered(producer, claim)
+    if written is not None:
+        if claim.digest and written.digest and claim.digest != written.digest:
             return Situation.REMEMBERED_OTHER_CONTENT
         return Situation.REMEMBERED
     if claim.mode == _MODE_RECORDS:
@@ -495,12 +372,11 @@ def _classify_sequence(producer: Producer, claim: ProducerClaim) -> Situation:
     return _NEXT if claim.first == producer.last + 1 else _AHEAD
 
 
-def _find_remembered(producer: Producer, claim: ProducerClaim) -> int | None:
-    """Where in `batches` the batch with exactly the claimed range begins."""
-    batches = producer.batches
-    for at in range(0, len(batches), BATCH_STRIDE):
-        if batches[at] == claim.first and batches[at + 1] == claim.last:
-            return at
+def _find_remembered(producer: Producer, claim: ProducerClaim) -> Written | None:
+    """The batch with exactly the claimed range."""
+    for written in producer.batches:
+        if written.first == claim.first and written.last == claim.last:
+            return written
     return None
 
 
@@ -524,20 +400,20 @@ def _verdict(kind: Kind, situation: Situation, producer: Producer | None, claim:
         case Kind.ACCEPT_NEW_EPOCH:
             return Accept(producer.epoch + 1 if situation is Situation.RESTART else claim.epoch, True)
         case Kind.DUPLICATE:
-            at = _find_remembered(producer, claim)
-            if at is None:
+            written = _find_remembered(producer, claim)
+            if written is None:
                 return Duplicate(OFFSET_UNKNOWN, OFFSET_UNKNOWN, producer.epoch, producer.last)
-            first_offset, next_offset = producer.batches[at + 3 : at + 5]
-            return Duplicate(cast(Place, first_offset), cast(int, next_offset), producer.epoch, producer.last)
+            place: Place = written.first_offset if written.outcome is None else written.outcome
+            return Duplicate(place, written.next_offset, producer.epoch, producer.last)
         case Kind.GAP:
             new_epoch = situation in (Situation.EPOCH_ABOVE_LATER, Situation.RESTART_LATER)
             return Gap(0 if new_epoch else _following(producer, claim.mode), claim.first)
         case Kind.FENCED:
             return Fenced(producer.epoch, claim.epoch)
         case Kind.CONFLICT:
-            at = _find_remembered(producer, claim)
-            assert at is not None
-            return Conflict(claim.first, cast(bytes, producer.batches[at + 2]), claim.digest)
+            written = _find_remembered(producer, claim)
+            assert written is not None
+            return Conflict(claim.first, written.digest, claim.digest)
         case Kind.EPOCH_MUST_START_AT_ZERO:
             return EpochMustStartAtZero(claim.epoch, claim.first)
         case Kind.EPOCH_AHEAD:

@@ -8,6 +8,7 @@ import msgspec
 from oncelog.core import message_id
 from oncelog.core.command import GetApplication, GetCursor, GetProducer, GetReceipt, GetStream, GetTopic, GetTxn
 from oncelog.core.cursor import as_told
+from oncelog.core.flat import Producer, Stream
 from oncelog.core.memory import is_gone, known_id, known_producer
 from oncelog.core.outcome import (
     ApplicationFound,
@@ -20,8 +21,6 @@ from oncelog.core.outcome import (
     TopicMissing,
     TxnFound,
 )
-from oncelog.core.producer import Producer
-from oncelog.core.rows import Stream
 from oncelog.core.state import State, copied_txn
 from oncelog.core.stream import stands
 
@@ -69,12 +68,12 @@ def decide_producer(state: State, command: GetProducer, now_ns: int) -> Decision
 def producer_found(producer: Producer) -> ProducerFound:
     """A producer's row as it is told."""
     first, next_ = -1, -1
-    if producer.batches:
-        place, end = producer.batches[-2:]
-        if isinstance(place, tuple):
-            first, next_ = place[1:3] if len(place) == 3 else (-1, -1)
-        elif isinstance(place, int) and isinstance(end, int):
-            first, next_ = place, end
+    newest = producer.newest
+    if newest is not None:
+        if newest.outcome is None:
+            first, next_ = newest.first_offset, newest.next_offset
+        elif len(newest.outcome) == 3:
+            first, next_ = newest.outcome[1:3]
     return ProducerFound(producer.epoch, producer.last, first, next_, producer.used_ns)
 
 

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from oncelog.core import producer as rules
+from oncelog.core import verdict as verdicts
 from oncelog.core.outcome import (
     ClaimInvalid,
     EpochNotAtZero,
@@ -12,39 +12,40 @@ from oncelog.core.outcome import (
     SequenceGap,
     TxnRefused,
 )
+from oncelog.core.producer import SequenceMode
 from oncelog.core.txn import TxnVerdict
 
 RefusedVerdict = (
-    rules.Gap
-    | rules.Fenced
-    | rules.Conflict
-    | rules.EpochMustStartAtZero
-    | rules.EpochAhead
-    | rules.ModeMismatch
-    | rules.Overlap
-    | rules.BadClaim
+    verdicts.Gap
+    | verdicts.Fenced
+    | verdicts.Conflict
+    | verdicts.EpochMustStartAtZero
+    | verdicts.EpochAhead
+    | verdicts.ModeMismatch
+    | verdicts.Overlap
+    | verdicts.BadClaim
 )
 
 
 def refusal_of(verdict: RefusedVerdict) -> Refusal:
     """Every verdict that is neither an acceptance nor a duplicate."""
     match verdict:
-        case rules.Gap():
+        case verdicts.Gap():
             return SequenceGap(verdict.expected, verdict.received)
-        case rules.Fenced():
+        case verdicts.Fenced():
             return Fenced(verdict.current_epoch, verdict.claimed_epoch)
-        case rules.Conflict():
+        case verdicts.Conflict():
             return SequenceConflict(verdict.sequence, verdict.remembered_digest, verdict.claimed_digest)
-        case rules.EpochMustStartAtZero():
+        case verdicts.EpochMustStartAtZero():
             return EpochNotAtZero(0, verdict.received)
-        case rules.EpochAhead():
+        case verdicts.EpochAhead():
             return ClaimInvalid("the epoch was never given out", verdict.current_epoch, verdict.claimed_epoch)
-        case rules.ModeMismatch():
-            here, claimed = (rules.SequenceMode(mode).name.lower() for mode in (verdict.mode, verdict.claimed_mode))
+        case verdicts.ModeMismatch():
+            here, claimed = (SequenceMode(mode).name.lower() for mode in (verdict.mode, verdict.claimed_mode))
             return ClaimInvalid(f"an epoch has one mode: this one's is {here}, the claim's is {claimed}")
-        case rules.Overlap():
+        case verdicts.Overlap():
             return ClaimInvalid("the range is partly written", verdict.last + 1, verdict.claimed_first)
-        case rules.BadClaim():
+        case verdicts.BadClaim():
             return ClaimInvalid(verdict.reason, received=verdict.number)
         case _:
             assert_never(verdict)

@@ -10,17 +10,74 @@ from typing import Any, Final
 
 import msgspec
 
-from oncelog.core.producer import Producer
-from oncelog.core.rows import Application, Cursor, HoleChunk, Key, Remembered, Stage, Stream, Table, Topic
+from oncelog.core.flat import Producer, ProducerClaim, Stream, Written
+from oncelog.core.rows import Application, Cursor, HoleChunk, Key, Remembered, Stage, Table, Topic, TopicConfig
 from oncelog.core.state import Row
 from oncelog.core.txn import Txn
+from oncelog.limits import PRODUCER_BATCHES_REMEMBERED
+
+
+class ClaimFields(msgspec.Struct, gc=False, array_like=True):
+    """The fields of a `ProducerClaim` as they are stored."""
+
+    name: str
+    epoch: int
+    first: int
+    last: int
+    mode: int
+    digest: bytes = b""
+    managed: bool = False
+    session: str = ""
+    start_any: bool = False
+
+
+def claim_of_fields(fields: ClaimFields) -> ProducerClaim:
+    """The claim of what is stored."""
+    return ProducerClaim(*msgspec.structs.astuple(fields))
+
+
+class _StreamFields(msgspec.Struct, gc=False, array_like=True):
+    """The fields of a `Stream` as they are stored."""
+
+    stream_id: int
+    topic_id: int
+    partition: int
+    config: TopicConfig
+    tail: int = 0
+    floor: int = 0
+    closed: bool = False
+    deleted_ns: int = 0
+    shard: int = 0
+    time_ns: int = 0
+    order_key: str = ""
+    hole_count: int = 0
+    open_txns: dict[int, int] | None = None
+    trim_marks: list[int] | None = None
+    pins: dict[str, int] | None = None
+    topic: str = ""
+
+
+class _ProducerFields(msgspec.Struct, gc=False, array_like=True):
+    """The fields of a `Producer` as they are stored: its batches flat, five fields each (first sequence, last sequence,
+    digest, and first and next offset, or an outcome and 0)."""
+
+    epoch: int
+    mode: int
+    last: int
+    used_ns: int
+    batches: tuple[int | bytes | tuple[int, ...], ...]
+    session: str = ""
+    epoch_first_digest: bytes = b""
+    epoch_batch_count: int = 0
+    displaced: tuple[str, ...] = ()
+
 
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 _encode_as_is: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final[dict[Table, Any]] = {
     Table.TOPIC: msgspec.msgpack.Decoder(Topic),
-    Table.STREAM: msgspec.msgpack.Decoder(Stream),
-    Table.PRODUCER: msgspec.msgpack.Decoder(Producer),
+    Table.STREAM: msgspec.msgpack.Decoder(_StreamFields),
+    Table.PRODUCER: msgspec.msgpack.Decoder(_ProducerFields),
     Table.CURSOR: msgspec.msgpack.Decoder(Cursor),
     Table.TXN: msgspec.msgpack.Decoder(Txn),
     Table.STAGE: msgspec.msgpack.Decoder(Stage),
@@ -28,6 +85,8 @@ _DECODERS: Final[dict[Table, Any]] = {
     Table.REMEMBERED: msgspec.msgpack.Decoder(Remembered),
     Table.HOLES: msgspec.msgpack.Decoder(HoleChunk),
 }
+_BATCH_SHAPES: Final = ((int, int, bytes, int, int), (int, int, bytes, tuple, int))
+_BATCH_FIELDS: Final = 5
 _NUMBER: Final = struct.Struct(">Q")
 
 
@@ -48,13 +107,42 @@ assert set(_SHAPES) == set(_DECODERS) == set(Table)
 def encode_row(row: Row) -> bytes:
     """The bytes of a row."""
     # msgspec sorts maps by text keys only; maps by id are sorted here, in a copy.
-    if type(row) is Stream and (open_txns := row.open_txns):
-        row = copy(row)
-        row.open_txns = _sorted(open_txns)
-    elif type(row) is Txn and row.streams:
+    if isinstance(row, Stream | Producer):
+        return _encoder.encode(tuple(_stored(row, field) for field in row.fields()))
+    if type(row) is Txn and row.streams:
         row = copy(row)
         row.streams = _sorted(row.streams)
     return _encoder.encode(row)
+
+
+def _stored(row: Stream | Producer, field: Any) -> Any:
+    """A field of a row as it is stored."""
+    if type(row) is Stream and field is row.open_txns and field:
+        return _sorted(field)
+    if type(field) is tuple and field and type(field[0]) is Written:
+        flat: list[Any] = []
+        for batch in field:
+            place = batch.first_offset if batch.outcome is None else batch.outcome
+            flat += (batch.first, batch.last, batch.digest, place, batch.next_offset)
+        return flat
+    return field
+
+
+def _remembered(fields: _ProducerFields) -> Producer:
+    """The row of what is stored."""
+    flat: tuple[Any, ...] = fields.batches
+    if len(flat) > _BATCH_FIELDS * PRODUCER_BATCHES_REMEMBERED:
+        raise msgspec.ValidationError(f"a producer's row remembers {len(flat)} fields")
+    batches: list[Written] = []
+    for at in range(0, len(flat), _BATCH_FIELDS):
+        shape = tuple(map(type, flat[at : at + _BATCH_FIELDS]))
+        if shape not in _BATCH_SHAPES:
+            raise msgspec.ValidationError(f"field {at} of what a producer wrote is the first of no batch")
+        first, last, digest, place, next_ = flat[at : at + _BATCH_FIELDS]
+        outcome = place if shape[3] is tuple else None
+        batches.append(Written(first, last, digest, place if outcome is None else 0, next_, outcome))
+    _, mode, last, used_ns, _, *more = msgspec.structs.astuple(fields)
+    return Producer(fields.epoch, mode, last, used_ns, tuple(batches), *more)
 
 
 def _sorted(by_id: dict[int, Any]) -> Any:
@@ -64,8 +152,16 @@ def _sorted(by_id: dict[int, Any]) -> Any:
 
 def decode_row(table: Table, data: bytes) -> Row:
     """The row of these bytes. Raises msgspec.ValidationError or DecodeError on anything else."""
-    row: Row = _DECODERS[table].decode(data)
-    return row
+    try:
+        row: Any = _DECODERS[table].decode(data)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"a text is not UTF-8: {error}") from error
+    if type(row) is _StreamFields:
+        return Stream(*msgspec.structs.astuple(row))
+    if type(row) is _ProducerFields:
+        return _remembered(row)
+    stored: Row = row
+    return stored
 
 
 def encode_key(table: Table, key: Key) -> bytes:

@@ -70,39 +70,6 @@ class Topic(msgspec.Struct, gc=False, array_like=True):
     created_ns: int
 
 
-class Stream(msgspec.Struct, gc=False, array_like=True):
-    """One ordered sequence of records. Containers are made on first use: most streams never need one."""
-
-    stream_id: int
-    topic_id: int
-    partition: int
-    config: TopicConfig
-    tail: int = 0
-    floor: int = 0
-    closed: bool = False
-    deleted_ns: int = 0
-    shard: int = 0
-    time_ns: int = 0
-    """Append time of the newest batch; never decreases."""
-    order_key: str = ""
-    """Last accepted `Stream-Seq`: a free string that must rise."""
-    hole_count: int = 0
-    """Offsets in [0, tail) that are holes; 0 spares every reader the look-up."""
-    open_txns: dict[int, int] | None = None
-    """producer id -> first offset of its open txn here."""
-    trim_marks: list[int] | None = None
-    """Flat (floor, time ns) pairs, oldest first: when each stretch was removed, for the dedupe floor."""
-    pins: dict[str, int] | None = None
-    """Pinned cursors and their frontiers: retention never passes them unless told."""
-    topic: str = ""
-    """The name of its topic, for listings: rows that hang on a stream know its id alone."""
-
-    @property
-    def stable(self) -> int:
-        """Nothing open lies below this offset."""
-        return min(self.open_txns.values()) if self.open_txns else self.tail
-
-
 class HoleChunk(msgspec.Struct, gc=False, array_like=True):
     """The holes among HOLE_CHUNK_OFFSETS neighbouring offsets: flat (first, next, cause, producer id), sorted."""
 

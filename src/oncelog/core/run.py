@@ -17,13 +17,14 @@ from oncelog.core.append import id_refused
 from oncelog.core.command import AppendValue
 from oncelog.core.content_type import ANY, is_same_type
 from oncelog.core.entry import MANY_CLAIMS, PACKED_ID, Appended
+from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.memory import surely_living
 from oncelog.core.message_id import id_hashes
 from oncelog.core.names import known_claim_refused
 from oncelog.core.outcome import Confirmed
-from oncelog.core.producer import Accept, ProducerClaim, is_next, judge
-from oncelog.core.rows import Stream
+from oncelog.core.producer import is_next, judge
 from oncelog.core.state import State
+from oncelog.core.verdict import Accept
 
 Claims = dict[str, tuple[int, int, ProducerClaim]]
 """By the name of the producer, which stands in a run once."""

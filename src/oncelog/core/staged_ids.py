@@ -13,11 +13,12 @@ from oncelog.core import message_id
 from oncelog.core.append import duplicate_of_id, id_refused, packed_id
 from oncelog.core.command import PublishItem
 from oncelog.core.entry import HolesAdded, IdsUsed, Operation
+from oncelog.core.flat import Stream
 from oncelog.core.holes import add_range
 from oncelog.core.memory import known_id, use_counts
 from oncelog.core.outcome import IdConflict, Refusal
 from oncelog.core.record import MESSAGE_ID_HEADER
-from oncelog.core.rows import Cause, Stream
+from oncelog.core.rows import Cause
 from oncelog.core.state import State
 
 

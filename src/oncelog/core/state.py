@@ -12,18 +12,8 @@ from typing import Final
 
 import msgspec
 
-from oncelog.core.producer import Producer
-from oncelog.core.rows import (
-    Application,
-    Cursor,
-    HoleChunk,
-    Key,
-    Remembered,
-    Stage,
-    Stream,
-    Table,
-    Topic,
-)
+from oncelog.core.flat import Producer, Stream
+from oncelog.core.rows import Application, Cursor, HoleChunk, Key, Remembered, Stage, Table, Topic
 from oncelog.core.txn import Txn
 
 Row = Topic | Stream | Producer | Cursor | Txn | Stage | Application | Remembered | HoleChunk

@@ -30,6 +30,7 @@ from oncelog.core.entry import (
     TopicDeleted,
     Trimmed,
 )
+from oncelog.core.flat import Stream
 from oncelog.core.names import config_refused
 from oncelog.core.outcome import (
     CursorPinned,
@@ -43,10 +44,11 @@ from oncelog.core.outcome import (
     TopicExists,
     TopicMissing,
 )
-from oncelog.core.producer import Accept, Duplicate, judge
+from oncelog.core.producer import judge
 from oncelog.core.refuse import refusal_of
-from oncelog.core.rows import Cause, Stream, Topic
+from oncelog.core.rows import Cause, Topic
 from oncelog.core.state import State
+from oncelog.core.verdict import Accept, Duplicate
 
 Decision = tuple[Entry | None, Outcome]
 

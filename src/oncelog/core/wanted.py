@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from oncelog.core import command as c
 from oncelog.core import holes, message_id
-from oncelog.core.rows import Key, Stream, Table, TableKey, chunk_of
+from oncelog.core.flat import Stream
+from oncelog.core.rows import Key, Table, TableKey, chunk_of
 from oncelog.core.state import State
 
 
@@ -62,8 +63,8 @@ class Wanted:
         """A producer's row, and the streams that tell whether what it wrote last is still there."""
         if self.row(Table.PRODUCER, (stream_id, name)):
             producer = self.state.producers[(stream_id, name)]
-            if producer is not None and producer.batches and isinstance(place := producer.batches[-2], tuple):
-                self.outcome(place)
+            if producer is not None and producer.newest is not None:
+                self.outcome(producer.newest.outcome or ())
 
     def outcome(self, outcome: Sequence[int]) -> None:
         """The streams of a flat (stream, first, next) outcome."""

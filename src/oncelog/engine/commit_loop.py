@@ -19,16 +19,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
+from mypy_extensions import mypyc_attr
+
 from oncelog import limits
 from oncelog.core import needs
 from oncelog.core.apply import apply
 from oncelog.core.command import Append, AppendValue, Command
 from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
+from oncelog.core.flat import Stream
 from oncelog.core.memory import only_prolongs
 from oncelog.core.message_id import id_hash
 from oncelog.core.outcome import NoRoom, NotFound, Outcome, Overloaded, TooLarge
-from oncelog.core.rows import Stream
 from oncelog.core.run import decide_run, decide_single, hashes_of, open_stream, shares_ids
 from oncelog.core.state import State
 from oncelog.engine.damage import damaged
@@ -43,6 +45,7 @@ from oncelog.storage.index.places import Places
 from oncelog.storage.journal import Journal
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CommitLoop:
     """Everything that decides and applies happens here, on one thread, in one order."""
 

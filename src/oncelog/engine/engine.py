@@ -27,6 +27,7 @@ from oncelog.engine.group import Group, Reply
 from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
+from oncelog.engine.intake import Intake
 from oncelog.engine.lookups import Lookups
 from oncelog.engine.poller import Poller
 from oncelog.engine.reader_thread import ReaderThread
@@ -79,6 +80,9 @@ class Engine:
         self.view = store.view
         self.commits = CommitLoop(store.state, store.journal, store.index, store.places, store.view, clock)
         self.commits.on_applied = store.timers.applied
+        self._intake = Intake(self.commits, loop.call_soon, self._flush, self._fail)
+        self.submit: Callable[[Command, Reply], bool] = self._intake.submit
+        """Take a command (`intake.py`): its outcome is told once it is durable."""
         self.lookups = Lookups(self.commits, store.index, clock)
         self.generations = Generations(
             self.commits,
@@ -94,11 +98,8 @@ class Engine:
         self.follow = Follow(store.view)
         reader = ReaderThread(loop.call_soon_threadsafe, self._fail)
         self.reads = Reads(store, self.lookups, self.follow, reader, loop, self._guard)
-        self._flush_scheduled = False
         self._hold = GroupHold(time.perf_counter)
         self._clean_scheduled = False
-        self._stopping = False
-        self._failed = False
         self._unproven = False
         self._written_at = loop.time()
         self._stopped_waiters: list[asyncio.Future[None]] = []
@@ -116,21 +117,6 @@ class Engine:
         self._timer = loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
 
     # --- commands --------------------------------------------------------------------------------------------------
-
-    def submit(self, command: Command, reply: Reply) -> None:
-        """Take a command; `reply` is called with its outcome once that is durable. Dropping the caller changes nothing:
-        the command stands, only its answer goes nowhere."""
-        assert not self._stopping, "no command is taken while the engine stops"
-        if self._failed:
-            return  # what is in memory may be half applied: nobody is told anything from it
-        try:
-            self.commits.submit(command, reply)
-        except BaseException as error:  # as the guard does, without its price on the hot path
-            self._fail(error)
-            raise
-        if not self._flush_scheduled and self.commits.wants_turn:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
 
     def publish(self, command: Publish, reply: Reply) -> None:
         """As `submit`. The ids that staged records carry are read first, on the reader's thread, once the stages are
@@ -154,7 +140,7 @@ class Engine:
         def submitted(whole: Publish | Refusal) -> None:
             if isinstance(whole, Refusal):
                 reply(whole)
-            elif self._stopping:
+            elif self._intake.is_stopping:
                 reply(Stopping())
             else:
                 self.submit(whole, reply)
@@ -198,8 +184,8 @@ class Engine:
 
     def _flush(self) -> None:
         with self._guard:
-            self._flush_scheduled = False
-            if self._failed:
+            self._intake.is_scheduled = False
+            if self._intake.has_failed:
                 return
             self._poller.came()
             commits = self.commits
@@ -207,9 +193,8 @@ class Engine:
                 commits.take_queued()  # the disk is at work meanwhile; what comes of it goes with the next group
                 self._check_stopped()
                 return
-            if not self._stopping and self._hold.waits(commits.joined_count, self._writer.seconds.last):
-                self._flush_scheduled = True
-                self._loop.call_soon(self._flush)  # sockets are read in between
+            if not self._intake.is_stopping and self._hold.waits(commits.joined_count, self._writer.seconds.last):
+                self._intake.schedule()
                 return
             self._hold.left()
             all_wait = self._hold.is_complete(commits.joined_count)
@@ -226,7 +211,7 @@ class Engine:
 
     def _written(self, group: Group) -> None:
         """A group is durable. The next one leaves before the answers do, so that the disk is never idle meanwhile."""
-        if self._failed:
+        if self._intake.has_failed:
             return  # it is on disk and the next start finds it; this engine confirms nothing any more
         with self._guard:
             assert group.changes is not None
@@ -234,7 +219,7 @@ class Engine:
             commits = self.commits
             commits.written(group)
             self._hold.answered(len(group.answers), commits.joined_count)
-            if commits.wants_write and not self._flush_scheduled:
+            if commits.wants_write and not self._intake.is_scheduled:
                 self._flush()
             commits.answer(group)
             self._poller.answered()
@@ -246,15 +231,14 @@ class Engine:
             self._check_stopped()
 
     def _take_waiting(self) -> None:
-        if self._failed:
+        if self._intake.has_failed:
             return
         if self.commits.waiting:
             self.commits.take_waiting()
             if not self.commits.waiting:
                 self._loop.call_soon(self.on_none_waiting)
-        if self.commits.wants_write and not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+        if self.commits.wants_write and not self._intake.is_scheduled:
+            self._intake.schedule()
 
     # --- index and memory ------------------------------------------------------------------------------------------
 
@@ -279,7 +263,7 @@ class Engine:
     def _clean(self) -> None:
         with self._guard:
             self._clean_scheduled = False
-            if self._stopping:
+            if self._intake.is_stopping:
                 return  # `close` frees the rest itself; a new generation must not begin behind its back
             if self.generations.clean():
                 self._schedule_cleaning()
@@ -302,8 +286,8 @@ class Engine:
             self._check_stopped()
 
     def _fail(self, error: BaseException) -> None:
-        if not self._failed:
-            self._failed = True
+        if not self._intake.has_failed:
+            self._intake.has_failed = True
             self._timer.cancel()
             self._fatal(error)
             self._check_stopped()
@@ -337,10 +321,10 @@ class Engine:
 
     async def close(self) -> None:
         """Write what was taken, prove it, checkpoint the index, and let go of everything."""
-        assert not self._stopping
-        self._stopping = True
+        assert not self._intake.is_stopping
+        self._intake.is_stopping = True
         self._timer.cancel()
-        if not self._failed:
+        if not self._intake.has_failed:
             await self._drained()
             if self._unproven:
                 self._prove()
@@ -358,21 +342,21 @@ class Engine:
     async def _drained(self) -> None:
         self.commits.take_queued()
         self._take_waiting()
-        while not self.commits.idle and not self._failed:
+        while not self.commits.idle and not self._intake.has_failed:
             await self._something_happened()
 
     async def _checkpointed(self) -> None:
         """Everything into the index, so that the next start replays nothing. If the index has no room, the next start
         replays what is missing."""
         await self._index_idle()
-        if self.generations.lag_bytes > 0 and not self.generations.building and not self._failed:
+        if self.generations.lag_bytes > 0 and not self.generations.building and not self._intake.has_failed:
             self.generations.seal()
             self.generations.group_durable()
             await self._index_idle()
 
     async def _index_idle(self) -> None:
         """No generation is being built, or none can be; and nothing is left to free."""
-        while self.generations.building and not self._building.full and not self._failed:
+        while self.generations.building and not self._building.full and not self._intake.has_failed:
             await self._something_happened()
         while self.generations.clean():
             pass

@@ -7,7 +7,7 @@ lists them sends the page through the gate, like every other answer.
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from oncelog.core.producer import Producer
+from oncelog.core.flat import Producer
 from oncelog.core.rows import Cursor, Key, Table, Topic
 from oncelog.core.state import Row, State
 from oncelog.engine.read_view import ReadView

@@ -9,10 +9,10 @@ from copy import copy
 from typing import Any
 
 from oncelog.core.cursor import as_told
+from oncelog.core.flat import Producer, Stream
 from oncelog.core.holes import ChunkMissing
 from oncelog.core.memory import living
-from oncelog.core.producer import Producer
-from oncelog.core.rows import Cursor, Stage, Stream, Table, Topic
+from oncelog.core.rows import Cursor, Stage, Table, Topic
 from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.cut import Cut, take_cut
 from oncelog.engine.listing import ListedCursor, Page, list_cursors, list_producers, list_topics

@@ -5,28 +5,55 @@ so dropping a row once the index has it changes nothing. Invariant: nothing in t
 `entry_number`, and every entry up to it is visible (P4, P12).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
+from mypy_extensions import mypyc_attr
 
 from oncelog import limits
+from oncelog.core.flat import Flat, Stream
 from oncelog.core.holes import find
-from oncelog.core.rows import HoleChunk, Stream, Table, Topic, chunk_of
+from oncelog.core.rows import HoleChunk, Table, Topic, chunk_of
 from oncelog.core.state import State
 from oncelog.storage.index.interface import Index
 
 
-class StreamView(msgspec.Struct, gc=False):
+@mypyc_attr(acyclic=True)
+class StreamView(Flat):
     """Where a stream stands for readers."""
 
-    stream_id: int
-    floor: int
-    stable: int
-    tail: int
-    closed: bool
-    hole_count: int
-    time_ns: int
-    deleted: bool
+    __slots__ = ("closed", "deleted", "floor", "hole_count", "stable", "stream_id", "tail", "time_ns")
+
+    def __init__(
+        self,
+        stream_id: int,
+        floor: int,
+        stable: int,
+        tail: int,
+        closed: bool,
+        hole_count: int,
+        time_ns: int,
+        deleted: bool,
+    ) -> None:
+        self.stream_id = stream_id
+        self.floor = floor
+        self.stable = stable
+        self.tail = tail
+        self.closed = closed
+        self.hole_count = hole_count
+        self.time_ns = time_ns
+        self.deleted = deleted
+
+    def fields(self) -> tuple[Any, ...]:
+        return (
+            self.stream_id,
+            self.floor,
+            self.stable,
+            self.tail,
+            self.closed,
+            self.hole_count,
+            self.time_ns,
+            self.deleted,
+        )
 
 
 class ViewChanges(NamedTuple):

@@ -7,6 +7,7 @@ import msgspec
 
 from oncelog import limits
 from oncelog.core.command import Command
+from oncelog.core.flat import Flat
 
 _INT_BYTES: Final = getsizeof(2**59)
 
@@ -21,6 +22,8 @@ def _bytes_of(value: object) -> int:
     size = getsizeof(value)
     if isinstance(value, msgspec.Struct):
         size += sum(_bytes_of(getattr(value, name)) for name in value.__struct_fields__)
+    elif isinstance(value, Flat):
+        size += sum(map(_bytes_of, value.fields()))
     elif isinstance(value, list) and value and type(value[0]) is int:
         size += len(value) * _INT_BYTES  # of stages or offsets, and there may be a great many
     elif isinstance(value, list | tuple):

@@ -12,6 +12,7 @@ from typing import Protocol
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import Append, AppendValue, CloseStream, Command, Commit
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import (
     CommitConfirmed,
     Confirmed,
@@ -21,7 +22,6 @@ from oncelog.core.outcome import (
     Stopping,
     StreamDone,
 )
-from oncelog.core.producer import ProducerClaim
 
 Key = tuple[str, int, str]
 
@@ -64,7 +64,7 @@ class EarlyRequests:
 
     def __init__(
         self,
-        submit: Callable[[Command, Callable[[Outcome], None]], None],
+        submit: Callable[[Command, Callable[[Outcome], None]], object],
         call_later: Callable[[float, Callable[[], None]], Timer],
         call_soon: Callable[..., object],
         hold_ms: int,

@@ -2,8 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 from oncelog import limits
 from oncelog.engine.damage import damaged
@@ -13,11 +14,12 @@ from oncelog.protocols.http.actions import Action, ListProducers, Read, Receipt,
 from oncelog.protocols.http.parser import BodyBudget
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.protocols.http.routes import Router
+from oncelog.servers.counts import Counts
 from oncelog.servers.early import EarlyRequests
 from oncelog.servers.http_asks import Asks
-from oncelog.servers.http_connection import Connection, Slot
+from oncelog.servers.http_connection import Connection, Server, Slot
 from oncelog.servers.http_reads import Reads
-from oncelog.servers.metrics import Counts
+from oncelog.servers.room import RoomWatch
 from oncelog.servers.settings import HttpSettings
 
 SWEEP_S = 1.0
@@ -27,7 +29,7 @@ SWEEP_SLICE = 2_000
 """Connections looked at in one go: twenty thousand at once would hold the loop for milliseconds."""
 
 
-class HttpServer:
+class HttpServer(Server):
     """All connections of the face, and what they share."""
 
     def __init__(
@@ -38,28 +40,22 @@ class HttpServer:
         counts: Counts,
         backlog: int = limits.HTTP_BACKLOG_MAX,
         journal: Path | None = None,
+        say: Callable[[str], None] = lambda _note: None,
     ) -> None:
-        self.engine = engine
+        router = Router(engine.lookups.name_of, x_producer_strict=settings.x_producer_strict)
+        early = EarlyRequests(engine.submit, loop.call_later, loop.call_soon, settings.early_hold_ms)
+        budget = BodyBudget(limits.HTTP_BODIES_BYTES_MAX)
+        scratch = memoryview(bytearray(limits.HTTP_RECEIVE_BYTES))
+        super().__init__(engine, settings, loop, counts, router, early, budget, scratch)
         self._backlog = backlog
         self.journal = journal
         """Where it is, for those who ask how much room there is; None if it is in memory."""
-        self.settings = settings
-        self.loop = loop
-        self.counts = counts
-        self.router = Router(engine.lookups.name_of, x_producer_strict=settings.x_producer_strict)
-        self.early = EarlyRequests(engine.submit, loop.call_later, loop.call_soon, settings.early_hold_ms)
-        self.body_budget = BodyBudget(limits.HTTP_BODIES_BYTES_MAX)
-        self.scratch = memoryview(bytearray(limits.HTTP_RECEIVE_BYTES))
-        """For bytes that nobody wants any more."""
         self.connections: dict[Connection, None] = {}
         self.paused: set[Connection] = set()
         self._reads = Reads(engine, settings, loop, counts)
         self._asks = Asks(engine, counts, self)
+        self._room = RoomWatch(engine, say)
         self._listener: asyncio.Server | None = None
-        self.is_stopping = False
-        """Nothing is taken any more; what was accepted is still answered."""
-        self.is_stopped = False
-        """Nothing may reach the engine any more."""
         self._sweep_timer = loop.call_later(SWEEP_S, self._sweep)
         self._emptied: asyncio.Event | None = None
         # One that has nothing in line is woken by no answer of its own.
@@ -68,9 +64,13 @@ class HttpServer:
     async def start(self) -> int:
         """Listen; returns the port."""
         host, port = self.settings.listen
-        self._listener = await self.loop.create_server(lambda: Connection(self), host, port, backlog=self._backlog)
+        self._listener = await self.loop.create_server(self._connected, host, port, backlog=self._backlog)
         chosen: int = self._listener.sockets[0].getsockname()[1]
         return chosen
+
+    def _connected(self) -> asyncio.BaseProtocol:
+        """One more client. A protocol by its methods, as far as the loop is concerned."""
+        return cast(asyncio.BaseProtocol, Connection(self))
 
     async def stop(self) -> None:
         """Take no more; answer what was accepted; let clients end their side; cut what does not end in time."""
@@ -93,10 +93,6 @@ class HttpServer:
         # What was put off to the next turn of the loop still reaches the engine.
         await asyncio.sleep(0)
         self.is_stopped = True
-
-    def now_ms(self) -> int:
-        """The time that records get."""
-        return self.engine.now_ns() // 1_000_000
 
     def joined(self, connection: Connection) -> None:
         """A client is there."""
@@ -134,6 +130,7 @@ class HttpServer:
         self._sweep_timer = self.loop.call_later(STOP_SWEEP_S if self.is_stopping else SWEEP_S, self._sweep)
         self._look_at(iter(list(self.connections)))
         self._resume_paused()
+        self._room.look()
 
     def _resume_paused(self) -> None:
         for connection in list(self.paused):

@@ -8,8 +8,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from oncelog import __version__, limits
 from oncelog.core.command import GetReceipt
+from oncelog.core.flat import Producer
 from oncelog.core.outcome import Outcome, ReceiptFound, Refusal, TopicMissing
-from oncelog.core.producer import Producer
 from oncelog.core.query import producer_found
 from oncelog.engine.engine import Engine
 from oncelog.engine.listing import ListedCursor, Page
@@ -17,7 +17,8 @@ from oncelog.engine.provenance import WrittenBy
 from oncelog.engine.seek import Stood
 from oncelog.protocols.http import actions, admin, answers
 from oncelog.protocols.http.refusal_map import problem_of
-from oncelog.servers.metrics import Counts, Now, exposition
+from oncelog.servers.counts import Counts
+from oncelog.servers.metrics import Now, exposition
 from oncelog.servers.room import free_bytes, why_refused
 
 Answer = Callable[[bytes], None]

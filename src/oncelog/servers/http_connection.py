@@ -7,24 +7,18 @@ Dropping a connection drops its answers, never its commands.
 """
 
 import asyncio
-from collections import deque
-from typing import Protocol, cast
+from typing import cast
 
 from oncelog import limits
-from oncelog.core.command import Command
-from oncelog.core.outcome import Confirmed, Outcome
-from oncelog.engine.engine import Engine
 from oncelog.protocols.http import answers
-from oncelog.protocols.http.actions import Action, Done, PublishNamed, Render, Submit
-from oncelog.protocols.http.parser import BodyBudget, Request, RequestParser, RequestRefused
-from oncelog.protocols.http.routes import Router, refused_answer
+from oncelog.protocols.http.actions import Action, Done, PublishNamed, Submit
+from oncelog.protocols.http.parser import Request, RequestParser, RequestRefused
+from oncelog.protocols.http.routes import refused_answer
 from oncelog.protocols.http.session import Session
-from oncelog.protocols.http.template import AppendTemplate, template_of
-from oncelog.servers.early import Early, EarlyRequests
+from oncelog.protocols.http.template import template_of
 from oncelog.servers.http_ending import Ending
+from oncelog.servers.http_line import AppendSlot, Line, Shared
 from oncelog.servers.http_reads import Reading
-from oncelog.servers.metrics import Counts
-from oncelog.servers.settings import HttpSettings
 
 WRITE_HIGH_BYTES = 1 * limits.MIB
 """Bytes that a client may leave unread before nothing more is read from it."""
@@ -32,82 +26,28 @@ WRITE_HIGH_BYTES = 1 * limits.MIB
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Shared(Protocol):
-    """What all connections have in common: the server, as far as one of them needs it."""
+class Server(Shared):
+    """What a connection asks of the server."""
 
-    engine: Engine
-    settings: HttpSettings
-    loop: asyncio.AbstractEventLoop
-    counts: Counts
-    router: Router
-    early: EarlyRequests
-    body_budget: BodyBudget
-    scratch: memoryview
     paused: "set[Connection]"
-    is_stopping: bool
-    is_stopped: bool
 
-    def now_ms(self) -> int: ...
+    def joined(self, connection: "Connection") -> None:
+        """A client is there."""
+        raise NotImplementedError
 
-    def joined(self, connection: "Connection") -> None: ...
+    def left(self, connection: "Connection") -> None:
+        """A client is gone."""
+        raise NotImplementedError
 
-    def left(self, connection: "Connection") -> None: ...
-
-    def carry_out(self, action: Action, slot: "Slot") -> None: ...
-
-
-class AppendSlot:
-    """An append that waits for its answer, in its place in line: what nearly every request is."""
-
-    __slots__ = ("answer", "command", "connection", "render")
-
-    # What any other request may have besides.
-    body: bytes = b""
-    is_head: bool = False
-    is_last: bool = False
-    is_read: bool = False
-    later: Action | None = None
-    reading: Reading | None = None
-
-    def __init__(self, connection: "Connection", command: Command, render: Render) -> None:
-        self.connection = connection
-        self.command = command
-        self.render = render
-        self.answer: bytes | None = None
-
-    def answered(self, outcome: Outcome) -> None:
-        """The engine's reply to the command."""
-        connection = self.connection
-        server = connection.server
-        if type(outcome) is Confirmed:
-            server.counts.confirmed(outcome)
-        elif isinstance(outcome, Early) and server.early.hold(self.command, outcome, self.answered, self._gave_up):
-            return
-        else:
-            command = self.command
-            server.counts.other(outcome, getattr(command, "topic", ""), getattr(command, "partition", 0))
-        if server.early.held:
-            server.early.taken(self.command, outcome)
-        answer = self.render(outcome)
-        if not connection.sent_alone(self, answer):
-            self.done(answer)
-
-    def _gave_up(self, gap: Early) -> None:
-        """Those before it did not come in time."""
-        self.connection.server.counts.other(gap)
-        self.done(self.render(gap))
-
-    def done(self, answer: bytes, body: bytes = b"") -> None:
-        """The answer is known; it leaves when it is its turn."""
-        assert not body, "the answer to an append is its head"
-        self.answer = answer
-        self.connection.flush()
+    def carry_out(self, action: Action, slot: "Slot") -> None:
+        """Everything that is neither a command nor an answer already."""
+        raise NotImplementedError
 
 
 class Slot(AppendSlot):
     """Any request that waits for its answer."""
 
-    __slots__ = ("body", "is_head", "is_last", "is_read", "later", "reading")
+    connection: "Connection"
 
     def __init__(self, connection: "Connection", request: Request) -> None:
         self.connection = connection
@@ -128,7 +68,7 @@ class Slot(AppendSlot):
         self.connection.flush()
 
 
-class StraightBody(asyncio.BufferedProtocol):
+class StraightBody:
     """A large body of a connection, received into its own buffer; everything else is the connection's."""
 
     def __init__(self, connection: "Connection") -> None:
@@ -153,67 +93,36 @@ class StraightBody(asyncio.BufferedProtocol):
         self._connection.body_came(count)
 
 
-class Connection(asyncio.Protocol):
+class Connection(Line):
     """One client."""
 
-    __slots__ = (
-        "_ending",
-        "_has_client_ended",
-        "_is_flushing",
-        "_is_paused",
-        "_parser",
-        "_reads_in_line",
-        "_sent_bytes",
-        "_taken_at",
-        "_taken_bytes",
-        "_template",
-        "_transport",
-        "_unlike",
-        "active_at",
-        "is_closing",
-        "is_stalled",
-        "request_at",
-        "server",
-        "session",
-        "slots",
-    )
+    server: Server
 
-    def __init__(self, server: Shared) -> None:
-        self.server = server
+    def __init__(self, server: Server) -> None:
+        settings = server.settings
+        parser = RequestParser(self._requested, settings.header_bytes_max, settings.body_bytes_max, server.body_budget)
+        super().__init__(server, parser)
         self.session = Session()
-        self.slots: deque[AppendSlot] = deque()
-        self.is_closing = False
-        """What comes is thrown away; what is in line is still answered."""
-        self.active_at = 0.0
         self.request_at = 0.0
         """When the request in progress began to come in; 0 if there is none."""
         self.is_stalled = False
         """The client has too much unread."""
-        self._sent_bytes = 0
         self._taken_bytes = 0
         self._taken_at = 0.0
         """What the client had taken when `look_at` last saw it take something, and when that was."""
-        settings = server.settings
-        self._parser = RequestParser(
-            self._requested, settings.header_bytes_max, settings.body_bytes_max, server.body_budget
-        )
         self._ending: Ending | None = None
         """Since the last answer is out."""
         self._has_client_ended = False
-        self._is_paused = False
-        self._is_flushing = False
-        self._reads_in_line = 0
-        self._template: AppendTemplate | None = None
-        """What the last append was like."""
         self._unlike = 0
         """Requests since one was like the one before."""
-        self._transport: asyncio.Transport
+        self._is_feeding = False
+        """Requests are being handed over; those behind the one at hand are not in line yet."""
 
     # --- the socket ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self.active_at = self.server.loop.time()
         self.server.joined(self)
 
@@ -229,7 +138,7 @@ class Connection(asyncio.Protocol):
                 slot.reading.cancel()
         waiting = [(slot, slot.later) for slot in self.slots if isinstance(slot, Slot)]
         self.slots.clear()
-        self._parser.let_go()
+        self.parser.let_go()
         # What waits behind a read was accepted: it is carried out, only its answer goes nowhere.
         if not self.server.is_stopped:
             for slot, action in waiting:
@@ -238,46 +147,28 @@ class Connection(asyncio.Protocol):
                 elif isinstance(action, PublishNamed):
                     self.server.carry_out(action, slot)
 
-    def data_received(self, data: bytes) -> None:
-        self.active_at = now = self.server.loop.time()
-        if self.is_closing:
-            return
-        parser = self._parser
-        if self._template is not None and not parser.in_request and not self._reads_in_line:
-            data = self._take_alike(self._template, data)
-            if not data:
-                self._hold_back()
-                return
+    def take(self, data: bytes) -> None:
+        parser = self.parser
+        self._is_feeding = True
         try:
             parser.feed(data)
         except RequestRefused as refused:
             self._refuse(refused)
             return
+        finally:
+            self._is_feeding = False
         if parser.in_request:
-            self.request_at = self.request_at or now
+            self.request_at = self.request_at or self.active_at
             if parser.expects_continue:
                 self._continue()
             if parser.is_straight:
                 self._read_through(StraightBody(self))
         else:
             self.request_at = 0.0
-        self._hold_back()
-
-    def _take_alike(self, template: AppendTemplate, data: bytes) -> bytes:
-        """Submit the appends that are like the one before them; returns what follows them."""
-        server = self.server
-        now_ms = server.now_ms() if template.is_json else 0
-        at, size = 0, len(data)
-        while at < size and (command := template.command(data, at, now_ms)) is not None:
-            slot = AppendSlot(self, command, template.render)
-            self.slots.append(slot)
-            server.engine.submit(command, slot.answered)
-            at = template.next_at
-        return data[at:] if at else data
 
     def body_room(self) -> memoryview:
         """Where the bytes of a large body go."""
-        room = self._parser.body_room()
+        room = self.parser.body_room()
         return self.server.scratch if room is None or self.is_closing else room
 
     def body_came(self, count: int) -> None:
@@ -286,27 +177,23 @@ class Connection(asyncio.Protocol):
         if self.is_closing:
             return
         try:
-            self._parser.body_came(count)
+            self.parser.body_came(count)
         except RequestRefused as refused:
             self._refuse(refused)
             return
-        if not self._parser.is_straight:
+        if not self.parser.is_straight:
             self._read_through(self)
-        self._hold_back()
+        self.hold_back()
 
-    def _read_through(self, protocol: asyncio.BaseProtocol) -> None:
+    def _read_through(self, protocol: "Connection | StraightBody") -> None:
         """Who gets the bytes from now on. uvloop looks at it when reading begins, so reading begins anew."""
-        if self._transport.is_closing():
+        if self.transport.is_closing():
             return
-        if not self._is_paused:
-            self._transport.pause_reading()
-        self._transport.set_protocol(protocol)
-        if not self._is_paused:
-            self._transport.resume_reading()
-
-    def _hold_back(self) -> None:
-        if len(self.slots) >= self.server.settings.pipelined_max or self.server.engine.overloaded:
-            self._pause()
+        if not self.is_paused:
+            self.transport.pause_reading()
+        self.transport.set_protocol(cast(asyncio.BaseProtocol, protocol))
+        if not self.is_paused:
+            self.transport.resume_reading()
 
     def eof_received(self) -> bool:
         """The client sends nothing more; what it has asked for is still answered, without waiting for more to come: it
@@ -329,7 +216,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_stalled = True
-        self._pause()
+        self.pause()
 
     def resume_writing(self) -> None:
         self.is_stalled = False
@@ -341,28 +228,28 @@ class Connection(asyncio.Protocol):
 
     # --- back-pressure ---------------------------------------------------------------------------------------------
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
         # What is thrown away needs no room, and a client that sends first and reads then must get to its reading.
-        if not self._is_paused and not self.is_closing and not self._transport.is_closing():
-            self._is_paused = True
+        if not self.is_paused and not self.is_closing and not self.transport.is_closing():
+            self.is_paused = True
             self.server.paused.add(self)
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read on, if nothing speaks against it."""
-        if not self._is_paused or self.is_stalled or self.server.engine.overloaded:
+        if not self.is_paused or self.is_stalled or self.server.engine.overloaded:
             return
-        if len(self.slots) < self.server.settings.pipelined_max and not self._transport.is_closing():
+        if len(self.slots) < self.server.settings.pipelined_max and not self.transport.is_closing():
             if self.request_at:
                 self.request_at = self.server.loop.time()  # the time that we did not read is not the client's
             self._read_on()
 
     def _read_on(self) -> None:
-        if self._is_paused:
-            self._is_paused = False
+        if self.is_paused:
+            self.is_paused = False
             self.server.paused.discard(self)
             if not self._has_client_ended:
-                self._transport.resume_reading()
+                self.transport.resume_reading()
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -376,7 +263,7 @@ class Connection(asyncio.Protocol):
         self.slots.append(slot)
         action = server.router.route(request, self.session, server.now_ms())
         if type(action) is Submit:
-            if self._reads_in_line:
+            if self.reads_in_line:
                 slot.later = action
             else:
                 self._submit(slot, action)
@@ -388,7 +275,7 @@ class Connection(asyncio.Protocol):
         else:
             slot.later = action
             slot.is_read = True
-            self._reads_in_line += 1
+            self.reads_in_line += 1
             if self.slots[0] is slot and not self.is_stalled:
                 self._begin(slot)
         if slot.is_last:
@@ -396,12 +283,12 @@ class Connection(asyncio.Protocol):
 
     def _learn(self, request: Request, action: Submit) -> None:
         """The next append may be like this one. Of a client that never sends two alike, ever fewer are looked at."""
-        if self._template is not None and self._template.next_at:
+        if self.template is not None and self.template.next_at:
             self._unlike = 0
         self._unlike += 1
         if self._unlike & (self._unlike - 1) == 0:
             settings = self.server.settings
-            self._template = template_of(request, action.command, settings.header_bytes_max, settings.body_bytes_max)
+            self.template = template_of(request, action.command, settings.header_bytes_max, settings.body_bytes_max)
 
     def _submit(self, slot: Slot, action: Submit) -> None:
         slot.command = action.command
@@ -437,37 +324,25 @@ class Connection(asyncio.Protocol):
         slot.done(refused_answer(refused))
 
     def _continue(self) -> None:
-        """The client waits for a word before it sends the body. Only if nothing is in line: it would be out of turn."""
-        if not self.slots and not self.is_closing:
-            self._parser.expects_continue = False
-            self._transport.write(_CONTINUE)
+        """The client waits for a word before it sends the body. Only if nothing is in line, nor about to be: it would
+        come out of turn."""
+        if not self.slots and not self.is_closing and not self._is_feeding:
+            self.parser.expects_continue = False
+            self.transport.write(_CONTINUE)
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
-    def sent_alone(self, slot: AppendSlot, answer: bytes) -> bool:
-        """Send the answer of the only one in line, if there is nothing else to do: the short way of `flush`."""
-        slots = self.slots
-        if len(slots) != 1 or slots[0] is not slot or self.is_closing or self._is_paused or self._is_flushing:
-            return False
-        transport = self._transport
-        if slot.is_last or slot.is_head or self._parser.expects_continue or transport.is_closing():
-            return False
-        slots.popleft()
-        self._sent_bytes += len(answer)
-        transport.write(answer)
-        return True
-
     def flush(self) -> None:
         """Send every answer whose turn it is."""
-        if self._is_flushing:
+        if self.is_flushing:
             return  # an answer that was ready at once: whoever is in the loop below goes on with it
-        self._is_flushing = True
+        self.is_flushing = True
         self._flush()
-        self._is_flushing = False
+        self.is_flushing = False
 
     def _flush(self) -> None:
         slots = self.slots
-        transport = self._transport
+        transport = self.transport
         while slots:
             slot = slots[0]
             if slot.answer is None:
@@ -481,13 +356,13 @@ class Connection(asyncio.Protocol):
                 return
             slots.popleft()
             if slot.is_read:
-                self._reads_in_line -= 1
+                self.reads_in_line -= 1
                 self._begin_writes()
             if transport.is_closing():
                 continue
             last = slot.is_last or (self.is_closing and not slots)
             answer = answers.closing(slot.answer) if last and slot.answer.startswith(b"HTTP/") else slot.answer
-            self._sent_bytes += len(answer) + len(slot.body)
+            self.sent_bytes += len(answer) + len(slot.body)
             transport.write(answer)
             if slot.body:
                 transport.write(slot.body)
@@ -497,14 +372,14 @@ class Connection(asyncio.Protocol):
         if self.is_closing:
             self._end()
             return
-        if self._is_paused:
+        if self.is_paused:
             self.resume()
-        if self._parser.expects_continue:
+        if self.parser.expects_continue:
             self._continue()
 
     def _end(self) -> None:
         """The last answer is out: say so, and throw away what comes until the client has said so too."""
-        transport = self._transport
+        transport = self.transport
         if self._ending is not None or transport.is_closing():
             return
         server = self.server
@@ -520,9 +395,9 @@ class Connection(asyncio.Protocol):
 
     def write_piece(self, data: bytes) -> bool:
         """A piece of a live answer that is first in line; False if the client should read before there is more."""
-        if not self._transport.is_closing():
-            self._sent_bytes += len(data)
-            self._transport.write(data)
+        if not self.transport.is_closing():
+            self.sent_bytes += len(data)
+            self.transport.write(data)
         return not self.is_stalled
 
     # --- deadlines -------------------------------------------------------------------------------------------------
@@ -530,27 +405,27 @@ class Connection(asyncio.Protocol):
     def look_at(self, now: float) -> None:
         """Called about once a second."""
         settings = self.server.settings
-        unread = self._transport.get_write_buffer_size()
-        taken = self._sent_bytes - unread
+        unread = self.transport.get_write_buffer_size()
+        taken = self.sent_bytes - unread
         if not unread or taken != self._taken_bytes:
             self._taken_bytes, self._taken_at = taken, now
         elif (now - self._taken_at) * 1000 > settings.write_stall_ms:
             self.server.counts.cut_stalled += 1
-            self._transport.abort()
+            self.transport.abort()
             return
         if self._ending is not None:
             if self._ending.is_over(now, self.active_at, is_stopping=self.server.is_stopping):
-                self._transport.close()
-        elif self.request_at and not self.is_closing and not self._is_paused:
+                self.transport.close()
+        elif self.request_at and not self.is_closing and not self.is_paused:
             spent_ms = (now - self.request_at) * 1000
-            if not self._parser.in_body:
+            if not self.parser.in_body:
                 if spent_ms > settings.header_deadline_ms:
                     self._refuse_slow("headers", settings.header_deadline_ms)
             elif spent_ms > settings.body_grace_ms:
-                if self._parser.body_bytes < settings.body_rate_min * spent_ms / 1000:
+                if self.parser.body_bytes < settings.body_rate_min * spent_ms / 1000:
                     self._refuse_slow("body", settings.body_grace_ms)
         elif not unread and not self.slots and (now - self.active_at) * 1000 > settings.idle_ms:
-            self._transport.close()
+            self.transport.close()
 
     def _refuse_slow(self, what: str, limit_ms: int) -> None:
         self._refuse(RequestRefused(408, "too_slow", f"the {what} came too slowly", limit=limit_ms))
@@ -564,4 +439,4 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Now."""
-        self._transport.abort()
+        self.transport.abort()

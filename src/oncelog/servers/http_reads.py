@@ -19,7 +19,7 @@ from oncelog.protocols.http import offsets, read
 from oncelog.protocols.http.actions import Action, Read, Stand
 from oncelog.protocols.http.read import Found, Standing
 from oncelog.protocols.http.refusal_map import problem_of
-from oncelog.servers.metrics import Counts
+from oncelog.servers.counts import Counts
 from oncelog.servers.settings import HttpSettings
 
 BodyKey = tuple[int, int, int, str]

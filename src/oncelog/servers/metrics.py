@@ -3,7 +3,6 @@
 Counting is adding to plain numbers on the loop's thread; prometheus-client only spells them when it is asked.
 """
 
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,59 +11,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from oncelog.core.outcome import CommitConfirmed, Confirmed, Damaged, Outcome, Refusal
 from oncelog.engine.engine import Engine
-
-
-class Counts:
-    """What has happened since the start."""
-
-    def __init__(self) -> None:
-        self.confirms = 0
-        self.records = 0
-        self.duplicates = 0
-        self.commits = 0
-        self.refusals: dict[str, int] = {}
-        self.malformed = 0
-        self.cut_stalled = 0
-        self.connections_refused = 0
-
-    def confirmed(self, outcome: Confirmed) -> None:
-        """An append took effect, or had before."""
-        if outcome.duplicate:
-            self.duplicates += 1
-        else:
-            self.confirms += 1
-            self.records += outcome.next - outcome.first
-
-    def other(self, outcome: Outcome, topic: str = "", partition: int = 0) -> None:
-        """Any other answer of the engine. Damage is said aloud, too: whoever runs the server must hear of it, and whose
-        it is if the one who met it knows."""
-        if isinstance(outcome, Refusal):
-            self.refusals[outcome.code] = self.refusals.get(outcome.code, 0) + 1
-            if isinstance(outcome, Damaged):
-                whose = f"stream {topic!r}, partition {partition}: " if topic else ""
-                sys.stderr.write(f"oncelog: {whose}{told_of(outcome)}\n")
-        elif isinstance(outcome, CommitConfirmed):
-            if outcome.duplicate:
-                self.duplicates += 1
-            else:
-                self.commits += 1
-
-    def refused_early(self, answer: bytes) -> None:
-        """An answer that never reached the engine: a mistake in the request, or a fixed page."""
-        if answer.startswith(b"HTTP/1.1 4"):
-            self.malformed += 1
-
+from oncelog.servers.counts import Counts
 
 CONFLICTS = ("id_conflict", "sequence_conflict", "claim_conflict", "partly_duplicate")
 FENCES = ("fenced", "application_fenced")
-
-
-def told_of(damaged: Damaged) -> str:
-    """What is damaged, and where as far as that is known."""
-    where = f" in {damaged.file}" if damaged.file else ""
-    return damaged.what + where + (f" at byte {damaged.position}" if damaged.position >= 0 else "")
 
 
 class Now(NamedTuple):

@@ -17,9 +17,9 @@ import uvloop
 
 from oncelog.engine.engine import Engine
 from oncelog.engine.open import end_process, open_engine, open_in_memory
+from oncelog.servers.counts import Counts
 from oncelog.servers.descriptors import allow_files, connections_allowed, files_wanted
 from oncelog.servers.http import HttpServer
-from oncelog.servers.metrics import Counts
 from oncelog.servers.room import refuse_to_begin
 from oncelog.servers.settings import Address, ServerSettings
 from oncelog.storage.index.child import journal_directory
@@ -43,7 +43,7 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     engine = _opened(settings, loop)
     http = msgspec.structs.replace(settings.http, connections_max=connections)
     journal = None if settings.data is None else journal_directory(settings.data)
-    server = HttpServer(engine, http, loop, Counts(), backlog, journal)
+    server = HttpServer(engine, http, loop, Counts(), backlog, journal, _say)
     try:
         port = await server.start()
     except OSError:

@@ -2,6 +2,7 @@
 of a write."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from oncelog.engine.engine import Engine
@@ -36,6 +37,25 @@ def why_refused(engine: Engine) -> str | None:
         segment = engine.journal_stats.segment_bytes
         return f"the disk has no room for another segment: make room for {segment} bytes; reads go on"
     return None
+
+
+class RoomWatch:
+    """Says when writes begin to be refused for want of room, and when they are taken again: whoever runs the server may
+    look at its terminal only."""
+
+    def __init__(self, engine: Engine, say: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._say = say
+        self._is_told = False
+
+    def look(self) -> None:
+        """Called about once a second."""
+        reason = why_refused(self._engine)
+        if reason is not None and not self._is_told:
+            self._say(f"writes are refused: {reason}")
+        elif reason is None and self._is_told:
+            self._say("there is room again: writes are taken")
+        self._is_told = reason is not None
 
 
 def free_bytes(directory: Path | None) -> int | None:

@@ -26,9 +26,11 @@ from oncelog.core.entry import (
     StagePublished,
     TopicCreated,
 )
-from oncelog.core.producer import Conflict, Duplicate, Fenced, Overlap, ProducerClaim, judge
-from oncelog.core.rows import FOREVER, HoleChunk, Stream, Table, chunk_of
+from oncelog.core.flat import ProducerClaim, Stream
+from oncelog.core.producer import judge
+from oncelog.core.rows import FOREVER, HoleChunk, Table, chunk_of
 from oncelog.core.state import State
+from oncelog.core.verdict import Conflict, Duplicate, Fenced, Overlap
 from oncelog.errors import BatchInvalid, Corruption
 from oncelog.storage.index.interface import Index
 

@@ -34,8 +34,8 @@ from oncelog.core.entry import (
     StagePublished,
     TxnSet,
 )
-from oncelog.core.producer import ProducerClaim
-from oncelog.core.row_codec import encode_row
+from oncelog.core.flat import ProducerClaim
+from oncelog.core.row_codec import ClaimFields, claim_of_fields, encode_row
 from oncelog.errors import Corruption
 
 GROUP_HEADER: Final = struct.Struct("<QI")
@@ -43,6 +43,8 @@ _ENTRY_HEADER: Final = struct.Struct("<IQB")
 ENTRY_HEADER_BYTES: Final = _ENTRY_HEADER.size
 _FLAT_HEADER: Final = struct.Struct("<IQBQQIHHHHII")
 """Entry header and Appended body header in one: the hot path packs once."""
+_FLAT_CLAIMED_HEADER: Final = struct.Struct("<IQBQQIHHHHIIq")
+"""The same, and the epoch that a claim begins with."""
 _APPENDED: Final = struct.Struct("<QQIHHHHII")
 _STAGE_APPENDED: Final = struct.Struct("<QQIB")
 _MOVED: Final = struct.Struct("<QQIQ")
@@ -55,12 +57,27 @@ COMPOUND: Final = 2
 
 _pack_flat: Final = _FLAT_HEADER.pack
 _FLAT_HEADER_BYTES: Final = _FLAT_HEADER.size
+_pack_flat_claimed: Final = _FLAT_CLAIMED_HEADER.pack
+_EPOCH_BYTES: Final = _EPOCH.size
 _pack_epoch: Final = _EPOCH.pack
-_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
-_decode_claim: Final = msgspec.msgpack.Decoder(ProducerClaim).decode
-_decode_claims: Final = msgspec.msgpack.Decoder(tuple[tuple[int, int, ProducerClaim], ...]).decode
+
+
+def _told(value: Any) -> tuple[Any, ...]:
+    """What msgspec does not know is a claim inside of an operation."""
+    assert type(value) is ProducerClaim
+    return value.fields()
+
+
+def _claim_read(kind: type, value: Any) -> ProducerClaim:
+    assert kind is ProducerClaim
+    return claim_of_fields(msgspec.convert(value, ClaimFields))
+
+
+_encode: Final = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_told).encode
+_decode_claim: Final = msgspec.msgpack.Decoder(ClaimFields).decode
+_decode_claims: Final = msgspec.msgpack.Decoder(tuple[tuple[int, int, ClaimFields], ...]).decode
 _DECODERS: Final[dict[int, Any]] = {
-    tag: msgspec.msgpack.Decoder(kind).decode
+    tag: msgspec.msgpack.Decoder(kind, dec_hook=_claim_read).decode
     for tag, kind in OPERATIONS.items()
     if kind not in (Appended, StageAppended, Moved)
 }
@@ -93,6 +110,8 @@ def encode_flat(op: Appended) -> list[bytes]:
         fields, extra = _appended_parts(op)
         op.batch_at = _FLAT_HEADER.size + len(extra)
         return [_pack_flat(op.batch_at - 4 + batch_bytes, op.time_ns, FLAT, *fields) + extra, op.batch]
+    if op.claim is not None:
+        return _encode_claimed(op, op.claim)
     claim = _claim_of(op)
     claim_bytes, ids = len(claim), op.ids
     at = op.batch_at = _FLAT_HEADER_BYTES + claim_bytes + len(ids)
@@ -113,10 +132,35 @@ def encode_flat(op: Appended) -> list[bytes]:
     return [head + claim + ids if claim or ids else head, op.batch]
 
 
+def _encode_claimed(op: Appended, claim: ProducerClaim) -> list[bytes]:
+    """An append with a claim of its own, and at most ids beside it."""
+    packed, ids, batch_bytes = _encode(claim.fields()), op.ids, len(op.batch)
+    claim_bytes = _EPOCH_BYTES + len(packed)
+    at = op.batch_at = _FLAT_HEADER_BYTES + claim_bytes + len(ids)
+    head = _pack_flat_claimed(
+        at - 4 + batch_bytes,
+        op.time_ns,
+        FLAT,
+        op.stream_id,
+        op.first,
+        op.count,
+        op.flags,
+        claim_bytes,
+        0,
+        0,
+        len(ids) // ID_BYTES,
+        batch_bytes,
+        op.epoch,
+    )
+    return [head + packed + ids if ids else head + packed, op.batch]
+
+
 def _claim_of(op: Appended) -> bytes:
     if op.claim is not None:
-        return _pack_epoch(op.epoch) + _encode(op.claim)
-    return _encode(op.claims) if op.claims else b""
+        return _pack_epoch(op.epoch) + _encode(op.claim.fields())
+    if op.claims:
+        return _encode([(number, epoch, claim.fields()) for number, epoch, claim in op.claims])
+    return b""
 
 
 def _appended_parts(op: Appended) -> tuple[tuple[int, ...], bytes]:
@@ -197,10 +241,13 @@ def _decode_appended(payload: bytes, at: int, end: int, time_ns: int, entry_at: 
         raise ValueError("the lengths of an append do not add up")
     op = Appended(stream_id, first, count, payload[batch_at:end], time_ns, flags)
     if flags & MANY_CLAIMS:
-        op.claims = _decode_claims(payload[at : at + claim_bytes])
+        claims = _decode_claims(payload[at : at + claim_bytes])
+        op.claims = tuple((number, epoch, claim_of_fields(claim)) for number, epoch, claim in claims)
     elif claim_bytes:
+        if claim_bytes < _EPOCH_BYTES:
+            raise ValueError("a claim is too short for its epoch")
         op.epoch = _EPOCH.unpack_from(payload, at)[0]
-        op.claim = _decode_claim(payload[at + _EPOCH.size : at + claim_bytes])
+        op.claim = claim_of_fields(_decode_claim(payload[at + _EPOCH_BYTES : at + claim_bytes]))
     if key_bytes or txn_bytes or id_count:
         at += claim_bytes
         op.order_key = payload[at : at + key_bytes].decode()
@@ -241,6 +288,8 @@ def _decode_operation(payload: bytes, tag: int, at: int, end: int, time_ns: int,
     if tag == Moved.tag:
         extent_id, first, count, moved_ns = _MOVED.unpack_from(payload, at)
         at += _MOVED.size
+        if at > end:
+            raise ValueError("the numbers of a moved batch end outside it")
         return Moved(extent_id, first, count, payload[at:end], moved_ns, at - entry_at)
     operation: Operation = _DECODERS[tag](payload[at:end])
     if type(operation) is StagePublished and len(operation.ids) % ID_BYTES:

@@ -4,6 +4,7 @@ A state may be replayed further only over an index that stands where the state b
 has already seen later entries would get them twice. The server therefore recovers before it starts its builder.
 """
 
+import struct
 from collections.abc import Callable
 from typing import Protocol
 
@@ -82,7 +83,7 @@ def replay_group(
             check(state, number, entry_at, entry)
         try:
             apply(state, entry)
-        except (AssertionError, KeyError, ValueError, msgspec.DecodeError) as error:
+        except (AssertionError, KeyError, ValueError, struct.error, msgspec.DecodeError) as error:
             # The frame's checksum holds, so these bytes were written: by a bug, or by another hand. Name the entry.
             raise Corruption(
                 f"entry {number} in group {group} does not follow from the ones before: {error}"

@@ -26,8 +26,9 @@ from typing import Final
 import msgspec
 
 from oncelog.core.audit import audit
+from oncelog.core.flat import Stream
 from oncelog.core.row_codec import decode_key, decode_row
-from oncelog.core.rows import Stream, Table
+from oncelog.core.rows import Table
 from oncelog.core.state import State
 from oncelog.errors import Corruption, DirectoryInUse, DiskFault, StorageError
 from oncelog.storage.disk import LOCK_NAME, Disk, PosixDisk

@@ -24,9 +24,10 @@ from oncelog.core.audit import audit
 from oncelog.core.command import Append, AppendValue, Command, CreateTopic
 from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest, values_digest
 from oncelog.core.outcome import Confirmed, Outcome, TopicDone
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.core.row_codec import decode_key, decode_row, encode_key, encode_row
 from oncelog.core.rows import Table, TableKey, TopicConfig
 from oncelog.core.run import decide_run, decide_single, hashes_of, open_stream

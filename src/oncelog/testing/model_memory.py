@@ -6,7 +6,8 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from oncelog.core import outcome as o
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.flat import ProducerClaim
+from oncelog.core.producer import SequenceMode
 
 FOREVER = -1
 HOLES = ("aborted", "deleted", "control", "duplicate")

@@ -19,8 +19,8 @@ from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import AppendValue, Command
 from oncelog.core.entry import Entry
+from oncelog.core.flat import Stream
 from oncelog.core.outcome import Outcome, Refusal
-from oncelog.core.rows import Stream
 from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.cut import take_cut
 from oncelog.engine.follow import Follow

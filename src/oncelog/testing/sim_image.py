@@ -6,8 +6,9 @@ any number of crashes (P10).
 
 from typing import NamedTuple, TypeVar
 
+from oncelog.core.flat import Stream
 from oncelog.core.row_codec import decode_row, encode_row
-from oncelog.core.rows import Stream, Table
+from oncelog.core.rows import Table
 from oncelog.core.state import State
 from oncelog.storage.index.interface import index_key
 from oncelog.storage.index.memory_index import MemoryIndex

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from oncelog import limits
 from oncelog.core.command import AppendValue
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, Fenced, Outcome
-from oncelog.core.producer import NOT_TOLD, ProducerClaim, SequenceMode
+from oncelog.core.producer import NOT_TOLD, SequenceMode
 from oncelog.protocols.http.actions import Submit
 from oncelog.protocols.http.claims import Dialect, HeaderInvalid, claim_of, key_of
 from oncelog.protocols.http.session import Session

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from oncelog.core import batch as codec
 from oncelog.core import command as c
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.names import command_refused
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.protocols.http.actions import Action, Done, Submit
 from oncelog.protocols.http.claims import OF_ONE_APPEND
 from oncelog.protocols.http.commit_body import BodyInvalid, commit_of, publish_of

@@ -9,9 +9,9 @@ import pytest
 
 from oncelog.core import outcome as o
 from oncelog.protocols.http import answers
-from oncelog.protocols.http.append import refused
 from oncelog.protocols.http.claims import Dialect
 from oncelog.protocols.http.refusal_map import RULES, problem_of
+from oncelog.protocols.http.write_answers import refused
 
 MEMBERS = {"type", "title", "status", "code", "detail", "hint", "retryable"}
 """What every problem has; the numbers of a refusal stand beside them."""

@@ -11,7 +11,7 @@ from oncelog import limits
 from oncelog.core.command import AppendValue, CreateTopic
 from oncelog.core.names import command_refused
 from oncelog.core.outcome import NameInvalid, TooLarge
-from oncelog.protocols.http import append, offsets
+from oncelog.protocols.http import offsets, write_answers
 from oncelog.protocols.http.actions import Read, Stand, Submit
 from oncelog.protocols.http.target import Query, TargetInvalid, decoded, digits, split
 from tests.protocols.http.requests import answer_of, made, routed
@@ -129,8 +129,12 @@ def test_offsets_sort_as_text_and_come_back(one: int, other: int) -> None:
 def test_only_the_three_answers_of_the_hot_path_spell_offsets_themselves_and_alike() -> None:
     folder = Path(offsets.__file__).parent
     spellings = {path.name: count for path in folder.glob("*.py") if (count := path.read_text().count("016d"))}
-    assert spellings == {"offsets.py": 1, "append.py": 3}
-    for template, numbers in ((append._PLAIN, (42,)), (append._PRODUCER, (42, 0, 0)), (append._X, (42, 1, 41))):
+    assert spellings == {"offsets.py": 1, "write_answers.py": 3}
+    for template, numbers in (
+        (write_answers._PLAIN, (42,)),
+        (write_answers._PRODUCER, (42, 0, 0)),
+        (write_answers._X, (42, 1, 41)),
+    ):
         assert f"Stream-Next-Offset: {offsets.spelled(42)}\r\n".encode() in template % numbers
 
 

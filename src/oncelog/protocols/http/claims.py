@@ -4,7 +4,8 @@ from enum import IntEnum
 from typing import Final
 
 from oncelog import limits
-from oncelog.core.producer import NOT_TOLD, ProducerClaim, SequenceMode
+from oncelog.core.flat import ProducerClaim
+from oncelog.core.producer import NOT_TOLD, SequenceMode
 from oncelog.protocols.http.session import Key, Session
 
 SCOPE: Final = "http:"
@@ -146,21 +147,6 @@ def _x_claim(
             known = session.epoch_of(key)
             epoch = NOT_TOLD if known is None else known
     return ProducerClaim(X_SCOPE + name, epoch, sequence, sequence, _REQUESTS, digest, True, run, not run)
-
-
-def following(claim: ProducerClaim, sequence: int, digest: bytes) -> ProducerClaim:
-    """The same producer's claim to another sequence."""
-    return ProducerClaim(
-        claim.name,
-        claim.epoch,
-        sequence,
-        sequence,
-        claim.mode,
-        digest,
-        claim.managed,
-        claim.session,
-        claim.start_any,
-    )
 
 
 def key_of(claim: ProducerClaim, topic: str, partition: int) -> Key:

@@ -8,7 +8,8 @@ import msgspec
 
 from oncelog.core import batch as codec
 from oncelog.core import command as c
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.flat import ProducerClaim
+from oncelog.core.producer import SequenceMode
 from oncelog.protocols.http.parser import Body
 
 COMMIT_SCOPE = "commit:"

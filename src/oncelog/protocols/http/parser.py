@@ -327,7 +327,8 @@ class RequestParser:
     def _expect(self, expectation: bytes) -> None:
         if expectation.lower() != b"100-continue":
             self._fail(RequestRefused(417, "expectation_failed", "only 100-continue can be expected"))
-        self.expects_continue = True
+        else:
+            self.expects_continue = True
 
     def on_body(self, piece: bytes) -> None:
         """A piece of the body, chunked or not."""
@@ -368,7 +369,8 @@ class RequestParser:
         refused = RequestRefused(413, "body_too_large", "the body is too large", limit=limit, received=length)
         self._pieces = []
         if length > limits.HTTP_DISCARD_BYTES_MAX or self.expects_continue:
-            self._fail(refused)  # it would be too much, or it has not been sent yet
+            self._fail(refused)  # it would be too much, or it has not been sent yet, and must not be asked for
+            self.expects_continue = False
         else:
             self._discards = refused
 

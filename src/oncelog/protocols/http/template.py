@@ -19,13 +19,15 @@ from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import Append, AppendValue, Command
 from oncelog.core.content_type import JSON
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest, values_digest
-from oncelog.core.producer import ProducerClaim
-from oncelog.protocols.http.append import ANSWERS, append_of_batch, append_of_one, content_type_of
-from oncelog.protocols.http.claims import Dialect, following
+from oncelog.protocols.http.append import content_type_of
+from oncelog.protocols.http.append_command import append_of_batch, append_of_one, following
+from oncelog.protocols.http.claims import Dialect
 from oncelog.protocols.http.json_body import JsonInvalid, elements
 from oncelog.protocols.http.parser import Request
 from oncelog.protocols.http.plain import LENGTH_DIGITS_MAX, VALUE
+from oncelog.protocols.http.write_answers import ANSWERS
 
 _END: Final = b"\r\n\r\n"
 
@@ -91,7 +93,7 @@ class AppendTemplate:
         self._is_alone = first is last
         self._length_is_first = first[1].lower() == b"content-length"
         self._first = head[: first.start(2)]
-        self._second = head[first.end(2) : last.start(2)]
+        self._second = b"" if self._is_alone else head[first.end(2) : last.start(2)]
         self._last = head[last.end(2) :] + _END
         self._first_size, self._second_size, self._last_size = len(self._first), len(self._second), len(self._last)
         # That values are as long as the last time is the first guess.
@@ -136,9 +138,13 @@ class AppendTemplate:
         """`other` is the sequence or the id; empty if there is neither."""
         claim = self._claim
         if claim is not None:
-            if not other.isdigit():
-                return None
-            claim = following(claim, int(other), digest)
+            # Digit by digit: compiled, that takes less than to ask whether all of them are digits.
+            sequence = 0
+            for digit in other:
+                if not 48 <= digit <= 57:
+                    return None
+                sequence = 10 * sequence + digit - 48
+            claim = following(claim, sequence, digest)
             other = b""
         elif other and not _is_value(other):
             return None

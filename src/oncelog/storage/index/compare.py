@@ -6,7 +6,8 @@ Both sides come in the same order, so one walk over both finds every difference,
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
-from oncelog.core.rows import Stream, Table
+from oncelog.core.flat import Stream
+from oncelog.core.rows import Table
 from oncelog.storage.index.dump import EXTENT, Item, Kind
 from oncelog.storage.index.interface import Index
 from oncelog.storage.index.lmdb_index import describe_key, row_key

@@ -23,8 +23,9 @@ import lmdb
 import msgspec
 from crc32c import crc32c
 
+from oncelog.core.flat import Stream
 from oncelog.core.row_codec import decode_key, decode_row
-from oncelog.core.rows import Key, Stream, Table, Topic, TopicConfig
+from oncelog.core.rows import Key, Table, Topic, TopicConfig
 from oncelog.core.state import Row
 from oncelog.errors import Corruption, DiskFault, DiskFull, StorageError
 from oncelog.storage.index.id_run_file import RunInfo, RunMissing

@@ -40,6 +40,8 @@ class Server:
         """`script` is Python that runs before the server does: a bug that is put in, say."""
         self.directory = directory
         self._script = script + SERVE
+        # What is put in would change nothing where it was compiled.
+        self._environment = os.environ | ({"ONCELOG_PURE": "1"} if script else {})
         self._errors = directory.with_name(f"{directory.name}.stderr")
         self._process: subprocess.Popen[bytes] | None = None
         self._reservation = socket.socket()
@@ -118,7 +120,11 @@ class Server:
         with self._errors.open("ab") as errors:
             # A session of its own: an interrupt from the keyboard reaches only us.
             self._process = subprocess.Popen(
-                self._command(), stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+                self._command(),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=self._environment,
+                start_new_session=True,
             )
 
     def _command(self) -> list[str]:

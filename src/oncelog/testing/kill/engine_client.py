@@ -35,6 +35,8 @@ class EngineProcess:
     ) -> None:
         """`arguments` stand in for `-m <module>`: a script that breaks something and then runs the module, say."""
         self._errors = directory.with_name(f"{directory.name}.stderr")
+        # What is put in would change nothing where it was compiled.
+        environment = os.environ | ({"ONCELOG_PURE": "1"} if arguments else {})
         arguments = arguments or ("-m", "oncelog.testing.kill.engine_process")
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -42,6 +44,7 @@ class EngineProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                env=environment,
                 bufsize=0,
                 start_new_session=True,
             )

@@ -24,8 +24,9 @@ from oncelog.core.command import (
     PublishItem,
     TxnCursors,
 )
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import ApplicationDone, CommitConfirmed, Confirmed, Outcome, StageDone, TxnDone, TxnRefused
-from oncelog.core.producer import ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
 from oncelog.core.txn import TxnRefusal
 from oncelog.testing.kill.ledger import CursorMoved, Fate, Identity, Ledger, Unit, value_of
 from oncelog.testing.kill.writers import (

@@ -19,9 +19,11 @@ from oncelog.core.command import (
     ExpectCursor,
     ExpectTail,
 )
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import CommitConfirmed, ConditionFailed, Confirmed, IdConflict, Outcome
-from oncelog.core.producer import OFFSET_UNKNOWN, ProducerClaim, SequenceMode
+from oncelog.core.producer import SequenceMode
+from oncelog.core.verdict import OFFSET_UNKNOWN
 from oncelog.testing.kill.ledger import CursorMoved, Fate, Identity, Ledger, Unit, value_of
 from oncelog.testing.kill.messages import Read
 
