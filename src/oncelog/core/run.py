@@ -26,8 +26,8 @@ from oncelog.core.producer import is_next, judge
 from oncelog.core.state import State
 from oncelog.core.verdict import Accept
 
-Claims = dict[str, tuple[int, int, ProducerClaim]]
-"""By the name of the producer, which stands in a run once."""
+Claims = list[tuple[int, int, ProducerClaim]]
+"""As in `Appended.claims`: each of another producer."""
 
 _VALUE_BYTES_MAX: Final = limits.RUN_VALUE_BYTES_MAX
 _BYTES_MAX: Final = limits.RUN_BYTES_MAX
@@ -76,7 +76,8 @@ def decide_run(
     stream_id, offset, holds = stream.stream_id, stream.tail, stream.config.content_type
     values: list[bytes] = []
     answers: list[Confirmed] = []
-    claims: Claims = {}
+    claims: Claims = []
+    names: set[str] = set()
     ids: dict[bytes, bytes] = {}
     fits = "" if holds == ANY else holds  # the type that was last found to belong into the stream
     bytes_ = claims_bytes = 0
@@ -103,12 +104,14 @@ def decide_run(
         if claim is not None:
             claims_bytes += _CLAIM_BYTES + 4 * (len(claim.name) + len(claim.session))
             epoch = _plain_epoch(state, stream, claim)
-            if epoch < 0 or claim.name in claims or claims_bytes > _CLAIMS_BYTES_MAX:
+            if epoch >= 0:
+                names.add(claim.name)  # a second claim of one producer adds none
+            if epoch < 0 or len(names) == len(claims) or claims_bytes > _CLAIMS_BYTES_MAX:
                 if command.message_id:
                     del ids[hash_]
                 break
             sequence = claim.last
-            claims[claim.name] = (number, epoch, claim)
+            claims.append((number, epoch, claim))
         values.append(value)
         answers.append(Confirmed(stream_id, offset, offset + 1, now_ns, False, False, epoch, sequence))
         offset += 1
@@ -169,8 +172,8 @@ def _entry(
         entry.ids = b"".join(ids.values())
     if claims:
         if count == 1:
-            ((_, entry.epoch, entry.claim),) = claims.values()
+            _, entry.epoch, entry.claim = claims[0]
         else:
             entry.flags = MANY_CLAIMS
-            entry.claims = tuple(claims.values())
+            entry.claims = tuple(claims)
     return entry
