@@ -47,6 +47,8 @@ class Request(NamedTuple):
         return int(self.headers.get("x-producer-seq", self.headers.get("producer-seq", "-1")))
 
 
+_STATUSES: Final = frozenset(HTTPStatus)
+
 CUT: Final = object()
 """The connection ends instead of an answer."""
 
@@ -58,7 +60,8 @@ def answer(status: int, body: bytes = b"", /, **headers: str | int) -> bytes:
     """An answer; `Stream_Next_Offset=1` becomes a header."""
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     length = "" if status in (204, 304) else f"Content-Length: {len(body)}\r\n"
-    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{lines}{length}\r\n".encode() + body
+    phrase = HTTPStatus(status).phrase if status in _STATUSES else "Of a proxy's own"
+    return f"HTTP/1.1 {status} {phrase}\r\n{lines}{length}\r\n".encode() + body
 
 
 def json_answer(value: object, status: int = 200, **headers: str | int) -> bytes:

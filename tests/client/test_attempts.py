@@ -203,7 +203,7 @@ def test_a_delete_whose_answer_was_lost_may_find_nothing(reply: bytes, is_error:
     calling(lambda request: next(lost, reply), once)
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
+@pytest.mark.parametrize("status", [500, 501, 502, 503, 504, 520, 524, 599])
 def test_a_proxy_that_gives_up_leaves_a_write_of_unknown_outcome_and_a_read_without_harm(status: int) -> None:
     async def call(client: AsyncClient) -> object:
         with pytest.raises(OutcomeUnknown, match=str(status)):

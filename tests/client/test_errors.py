@@ -38,6 +38,8 @@ def refusal(raw: bytes) -> e.Refused:
         (answer(409, Producer_Expected_Seq=1, Producer_Received_Seq=3), e.SequenceGap),
         (answer(409, Stream_Closed="true"), e.StreamClosed),
         (answer(403, Producer_Epoch=4), e.Fenced),
+        (answer(403, b"<html>", Content_Type="text/html"), e.Refused),
+        (answer(524, b"<html>"), e.Overloaded),
     ],
 )
 def test_an_answer_becomes_its_exception(raw: bytes, kind: type[e.Refused]) -> None:
@@ -68,7 +70,9 @@ def test_numbers_come_from_the_problem_or_from_headers() -> None:
         (problem(503, "overloaded", retryable=True), True),
         (problem(500, "bug", retryable=False), False),
         (answer(500), True),
-        (answer(501), False),
+        (answer(501), True),
+        (answer(524), True),
+        (problem(501, "not_built", retryable=False), False),
         (answer(429), True),
         (problem(409, "sequence_gap"), False),
         (answer(400), False),
@@ -160,6 +164,13 @@ def test_a_refusal_becomes_its_class_whatever_numbers_it_has(kind: type[outcome.
 @pytest.mark.parametrize(("status", "code"), BEFORE_COMMANDS)
 def test_a_request_that_cannot_be_read_is_malformed_or_too_large(status: int, code: str) -> None:
     assert type(refusal(problem(status, code))) is (e.TooLarge if status == 413 else e.Malformed)
+
+
+def test_a_page_is_told_on_one_line() -> None:
+    page = refusal(answer(404, b"<!DOCTYPE HTML>\n<html>\n", Content_Type="text/html;charset=utf-8"))
+    assert "a page, such as no server of this protocol sends" in str(page)
+    assert "DOCTYPE" not in str(page)
+    assert "two lines" in str(refusal(answer(404, b"two\r\nlines", Content_Type="text/plain")))
 
 
 def test_a_status_alone_is_no_code() -> None:

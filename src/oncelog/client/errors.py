@@ -148,7 +148,7 @@ class Refused(ClientError):
     def retryable(self) -> bool:
         """Whether the same request may succeed later."""
         told = self.members.get("retryable")
-        return told if isinstance(told, bool) else self.status in RETRYABLE_STATUSES
+        return told if isinstance(told, bool) else self.status >= 500 or self.status in RETRYABLE_STATUSES
 
     @property
     def is_told_retryable(self) -> bool:
@@ -242,8 +242,9 @@ class Damaged(Refused):
     """500: bytes on the server's disk are not what was written. `members` name the file; an operator must look."""
 
 
-RETRYABLE_STATUSES: Final = frozenset((408, 425, 429, 500, 502, 503, 504, 507))
-"""When the server does not say. All that this client sends may be sent twice: a doubtful status is worth it."""
+RETRYABLE_STATUSES: Final = frozenset((408, 425, 429))
+"""Below 500, when the server does not say. All that this client sends may be sent twice: a doubtful status is worth it,
+and who knows what a proxy of tomorrow says with a 5xx of its own (524: it had passed the request on)."""
 
 _BY_CODE: Final[dict[str, type[Refused]]] = {
     "application_fenced": Fenced,
@@ -291,7 +292,8 @@ _NUMBERS_IN_HEADERS: Final = (
 
 
 def refusal_of(answer: Answer) -> Refused:
-    """The exception for an answer of 400 or above."""
+    """The exception for an answer of 400 or above. Only our own server gives a code; without one, a status says what it
+    can say of anybody."""
     members = _members(answer)
     for header, name in _NUMBERS_IN_HEADERS:
         number = answer.number(header)
@@ -307,11 +309,13 @@ def refusal_of(answer: Answer) -> Refused:
                 kind = SequenceGap
             elif "stream-closed" in answer.headers:
                 kind = StreamClosed
+        if kind is Fenced and "current" not in members:
+            kind = Refused  # somebody's "forbidden": whoever fences says by which epoch
     detail = members.get("detail")
     return kind(
         answer.status,
         code if isinstance(code, str) else _code_of_status(answer.status),
-        detail if isinstance(detail, str) else answer.body[:200].decode(errors="replace"),
+        detail if isinstance(detail, str) else _told_by_others(answer),
         members,
         retry_after_s=max(0.0, float(answer.number("retry-after"))),
     )
@@ -326,6 +330,13 @@ def _members(answer: Answer) -> dict[str, object]:
     except msgspec.DecodeError:
         return {}
     return members if isinstance(members, dict) else {}
+
+
+def _told_by_others(answer: Answer) -> str:
+    """What an answer without a problem document says, on one line."""
+    if "html" in answer.headers.get("content-type", ""):
+        return "a page, such as no server of this protocol sends: is the address right, or did a proxy answer?"
+    return " ".join(answer.body[:200].decode(errors="replace").split())
 
 
 @contextmanager
