@@ -38,6 +38,9 @@ class JournalPoisoned(StorageError):
 class Corruption(StorageError):
     """Bytes on disk are not what was written. Never served, never repaired silently."""
 
+    next_offset: int = -1
+    """Behind a batch that cannot be read, in the stream that it was read for; -1 if it is not that, or nobody knows."""
+
 
 class DirectoryInUse(StorageError):
     """Another process holds this data directory."""

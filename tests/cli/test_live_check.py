@@ -23,8 +23,8 @@ def missing() -> NotFound:
     return NotFound(404, "topic_missing", "no such topic", {}, retry_after_s=0.0)
 
 
-def damaged() -> Damaged:
-    return Damaged(500, "damaged", "a checksum differs, in segment-1 at byte 512", {}, retry_after_s=0.0)
+def damaged(**members: int) -> Damaged:
+    return Damaged(500, "damaged", "a checksum differs, in segment-1 at byte 512", members, retry_after_s=0.0)
 
 
 class ScriptedLog:
@@ -206,8 +206,20 @@ def test_damage_that_the_server_tells_is_reported_and_the_next_stream_is_read(lo
     log.producers = []
     report = checked(log)
     assert report.damages == [Damage(f"the server refuses a read at 4 {REFUSED}", "t", 0, 4)]
-    assert report.records == 6
+    assert (report.records, report.holes) == (4 + 6, 0)
     assert report.cursors == 1
+
+
+def test_reading_goes_on_behind_each_damage(log: ScriptedLog) -> None:
+    log.pages = {0: damaged(next=2), 2: RawPage(batch(2), 4), 4: damaged(next=6)}
+    report = checked(log)
+    assert report.damages == [Damage(f"the server refuses a read at {at} {REFUSED}", "t", 0, at) for at in (0, 4)]
+    assert (report.records, report.holes, report.batches) == (2, 0, 1)
+
+
+def test_damage_that_says_to_go_on_where_it_is_ends_the_stream(log: ScriptedLog) -> None:
+    log.pages[0] = damaged(next=0)
+    assert damages(log) == [f"the server refuses a read at 0 {REFUSED}"]
 
 
 @pytest.mark.parametrize(

@@ -53,15 +53,23 @@ def assert_named(answer: Answer) -> None:
     assert answer.json["position"] > 0
 
 
+def assert_passable(answer: Answer, server: Running) -> None:
+    """Named, with where to read on behind it."""
+    assert_named(answer)
+    assert answer.json["next"] == 1
+    assert "from offset 1 on" in answer.json["hint"]
+    assert server.ask("GET", f"{BAD}?offset=1").status == 200
+
+
 @pytest.mark.parametrize("byte", [8, 9, 10, 11, codec.MAGIC_AT, codec.CRC_AT, codec.RECORD_COUNT_AT, 70])
 def test_no_byte_that_means_anything_is_served_damaged(tmp_path: Path, byte: int) -> None:
     def flip(content: bytearray, begin: int, _end: int) -> None:
         content[begin + byte] ^= 0x10
 
     with damaged(tmp_path, flip) as server:
-        assert_named(server.ask("GET", BAD))
-        assert_named(server.ask("GET", BAD, headers=RAW))
-        assert_named(server.ask("GET", f"{BAD}?offset=0&live=long-poll"))
+        assert_passable(server.ask("GET", BAD), server)
+        assert_passable(server.ask("GET", BAD, headers=RAW), server)
+        assert_passable(server.ask("GET", f"{BAD}?offset=0&live=long-poll"), server)
         assert b"event: data" not in server.ask("GET", f"{BAD}?offset=0&live=sse").body
 
 
@@ -89,7 +97,7 @@ def test_batch_that_cannot_be_decoded_is_damage_to_those_who_want_its_records(
     with damaged(tmp_path, break_records) as server:
         for target in (BAD, f"{BAD}?offset=0&live=long-poll"):
             answer = server.ask("GET", target)
-            assert_named(answer)
+            assert_passable(answer, server)
             assert "the batch at offset 0 cannot be decoded" in answer.json["detail"]
             assert capsys.readouterr().err.startswith("oncelog: stream 'bad', partition 0: the batch at offset 0 ")
         assert b"event: data" not in server.ask("GET", f"{BAD}?offset=0&live=sse").body

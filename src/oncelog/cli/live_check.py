@@ -275,6 +275,7 @@ class _Check:
         offset = stream.floor
         records = 0
         trimmed = 0
+        unread = 0
         first: tuple[int, RawPage] | None = None
         while offset < stream.stable:
             try:
@@ -291,7 +292,12 @@ class _Check:
                 continue
             except Damaged as told:
                 self._refused(told, stream, offset)
-                return
+                behind = min(told.number("next"), stream.stable)
+                unread += (behind if behind > offset else stream.stable) - offset
+                if behind <= offset:
+                    break  # the server does not know where to go on
+                offset = behind
+                continue
             records += self._check_page(stream, offset, page)
             if page.next_offset <= offset:
                 self._damaged(f"a read at {offset} says to go on at {page.next_offset}", stream, offset)
@@ -302,7 +308,7 @@ class _Check:
             offset = page.next_offset
         # Records that came after the cut may have been in the last page: they are no holes, but no promise either.
         self._report.records += records
-        self._report.holes += max(0, stream.stable - stream.floor - trimmed - records)
+        self._report.holes += max(0, stream.stable - stream.floor - trimmed - unread - records)
         if first is not None:
             with self._refusal_reported(stream, first[0]):
                 self._read_again(stream, *first)

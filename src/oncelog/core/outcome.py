@@ -326,6 +326,8 @@ class Damaged(Refusal):
     what: str
     file: str
     position: int
+    next: int = -1
+    """Where reading can go on, behind a batch that cannot be read; -1 if it is not that, or nobody knows."""
 
 
 class Stopping(Refusal):

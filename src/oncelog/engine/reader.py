@@ -182,10 +182,12 @@ class Reader:
                 looked_at += 1
                 if batch is not None:
                     batches.append(ReadBatch(part.base_offset, batch))
-        except Corruption:
+        except Corruption as damage:
+            part = plan.parts[looked_at]
             if not batches:
+                damage.next_offset = part.base_offset + part.count
                 raise
-            return batches, plan.parts[looked_at].base_offset
+            return batches, part.base_offset
         return batches, plan.next_offset
 
     def fetch_parts(self, parts: list[ReadPart]) -> list[ReadBatch]:

@@ -110,7 +110,9 @@ class Reads:
             place = self.reader.place_of(stream_id, offset)
         except StorageError:
             place = None  # whatever keeps us from finding it: there is damage to be told already
-        return Damaged(what, *(("", -1) if place is None else self._journal.where(place.group, place.at)))
+        if place is None:
+            return Damaged(what, "", -1)
+        return Damaged(what, *self._journal.where(place.group, place.at), offset + place.count)
 
     def _is_recent(self, group: int) -> bool:
         age_bytes = self._journal.bytes_between(group, self._journal.durable_group)

@@ -168,11 +168,15 @@ SOMEWHERE: Final = RULES[o.Damaged]._replace(detail="{what}")
 """Of damage that has no byte of its own: between files."""
 IN_FILE: Final = RULES[o.Damaged]._replace(detail="{what}, in {file}")
 """Of damage in the index, whose rows move about."""
+BEFORE_MORE: Final = RULES[o.Damaged]._replace(
+    hint="what lies behind it can be read, from offset {next} on; stop the server and run oncelog verify on its directory"
+)
+"""Of a batch: its stream goes on."""
 
 _INSIDE: Final = frozenset(("stream_id", "first_known_stream_id", "outcome"))
 
 _UNKNOWN: Final[dict[type[o.Refusal], dict[str, object]]] = {
-    o.Damaged: {"file": "", "position": -1},
+    o.Damaged: {"file": "", "position": -1, "next": -1},
     o.Fenced: {"claimed": NOT_TOLD},
     o.TxnRefused: {"producer_id": -1, "epoch": -1},
 }
@@ -197,6 +201,8 @@ def _rule_of(refusal: o.Refusal) -> Rule:
             return SOMEWHERE
         case o.Damaged(position=-1):
             return IN_FILE
+        case o.Damaged(next=int(next_)) if next_ >= 0:
+            return BEFORE_MORE
         case o.NotFound(what="producer"):
             return NO_PRODUCER
     return RULES[type(refusal)]
