@@ -1,6 +1,9 @@
 """The program as a whole: every verb is listed, says what it does, and takes `--json` if it lists something."""
 
 import ast
+import http.server
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,8 +11,9 @@ from typer.testing import CliRunner
 
 from oncelog import __version__
 from oncelog.cli import exits
-from oncelog.cli.arguments import TextCommand
 from oncelog.cli.main import app
+from oncelog.cli.verb import Verb
+from tests.cli.running import begun, standing
 
 VERBS = ("serve", "append", "read", "streams", "producers", "receipts", "cursors", "verify", "doctor", "demo")
 CLI = Path(__file__).resolve().parent.parent.parent / "src" / "oncelog" / "cli"
@@ -93,7 +97,29 @@ def test_file_may_have_any_name() -> None:
     assert result.exit_code == exits.UNREACHABLE
 
 
-def test_every_verb_looks_at_its_arguments() -> None:
+@pytest.mark.parametrize("arguments", [["streams"], ["producers", "t"], ["receipts", "t", "i"], ["verify"]])
+def test_interrupt_is_one_line_and_a_failure_whatever_waits(arguments: list[str]) -> None:
+    asked, over = threading.Event(), threading.Event()
+
+    class Silent(http.server.BaseHTTPRequestHandler):
+        """Takes a request and never answers."""
+
+        def do_GET(self) -> None:
+            asked.set()
+            over.wait()
+
+    with standing(Silent) as url:
+        try:
+            with begun(*arguments, *([url] if arguments == ["verify"] else []), url=url) as process:
+                assert asked.wait(60)
+                process.send_signal(signal.SIGINT)
+                assert process.communicate(timeout=60) == (b"", b"oncelog: interrupted\n")
+        finally:
+            over.set()
+    assert process.returncode == exits.REFUSED
+
+
+def test_every_verb_looks_at_its_arguments_and_tells_of_an_interrupt() -> None:
     groups = [app, *(group.typer_instance for group in app.registered_groups if group.typer_instance is not None)]
     assert len(groups) > 1
-    assert {command.cls for group in groups for command in group.registered_commands} == {TextCommand}
+    assert {command.cls for group in groups for command in group.registered_commands} == {Verb}

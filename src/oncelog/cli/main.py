@@ -6,7 +6,6 @@ import typer
 
 from oncelog import __version__
 from oncelog.cli.append import append_command
-from oncelog.cli.arguments import TextCommand
 from oncelog.cli.cursors import cursors_command
 from oncelog.cli.demo import demo_command
 from oncelog.cli.doctor import doctor_command
@@ -17,6 +16,7 @@ from oncelog.cli.read import read_command
 from oncelog.cli.receipts import receipts_command
 from oncelog.cli.serve import serve_command
 from oncelog.cli.streams import streams_command
+from oncelog.cli.verb import Verb
 from oncelog.cli.verify import verify_command
 
 app = typer.Typer(
@@ -26,17 +26,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.command("serve", cls=TextCommand)(serve_command)
-app.command("append", cls=TextCommand)(append_command)
-app.command("read", cls=TextCommand)(read_command)
-app.command("streams", cls=TextCommand)(streams_command)
-app.command("producers", cls=TextCommand)(producers_command)
-app.command("receipts", cls=TextCommand)(receipts_command)
-app.command("cursors", cls=TextCommand)(cursors_command)
-app.command("verify", cls=TextCommand)(verify_command)
-app.command("doctor", cls=TextCommand)(doctor_command)
+app.command("serve", cls=Verb)(serve_command)
+app.command("append", cls=Verb)(append_command)
+app.command("read", cls=Verb)(read_command)
+app.command("streams", cls=Verb)(streams_command)
+app.command("producers", cls=Verb)(producers_command)
+app.command("receipts", cls=Verb)(receipts_command)
+app.command("cursors", cls=Verb)(cursors_command)
+app.command("verify", cls=Verb)(verify_command)
+app.command("doctor", cls=Verb)(doctor_command)
 app.add_typer(pipeline_app, name="pipeline")
-app.command("demo", cls=TextCommand)(demo_command)
+app.command("demo", cls=Verb)(demo_command)
 
 
 def _version(wanted: bool) -> None:

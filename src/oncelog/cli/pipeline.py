@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncelog.cli import exits
-from oncelog.cli.arguments import TextCommand
 from oncelog.cli.pipeline_run import INTERRUPTED, running
 from oncelog.cli.remote import URL, UrlOption
 from oncelog.cli.screen import Column, counted, end, number, print_json, print_table, results, say, table_of
 from oncelog.cli.user_function import loaded
+from oncelog.cli.verb import Verb
 from oncelog.pipelines.source_path import is_missing
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ PartitionsOption = Annotated[
 # --- ingest ----------------------------------------------------------------------------------------------------
 
 
-@app.command("ingest", cls=TextCommand)
+@app.command("ingest", cls=Verb)
 def ingest_command(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the rows go.")],
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A file, a folder, a pattern.")],
@@ -139,7 +139,7 @@ def _show_ingested(done: "Ingested", *, json: bool, endless: bool) -> None:
 # --- transform -------------------------------------------------------------------------------------------------
 
 
-@app.command("transform", cls=TextCommand)
+@app.command("transform", cls=Verb)
 def transform_command(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic that is written.")],
     topic: Annotated[
@@ -200,7 +200,7 @@ def transform_command(
 # --- land ------------------------------------------------------------------------------------------------------
 
 
-@app.command("land", cls=TextCommand)
+@app.command("land", cls=Verb)
 def land_command(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic that is landed.")],
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or for Delta any address it knows.")],
@@ -253,7 +253,7 @@ def land_command(
 # --- audit -----------------------------------------------------------------------------------------------------
 
 
-@app.command("audit", cls=TextCommand)
+@app.command("audit", cls=Verb)
 def audit_command(
     topic: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to audit.")],
     url: UrlOption = URL,

@@ -1,7 +1,10 @@
-"""Arguments that are no UTF-8 are a usage error, of whatever verb.
+"""What every verb has in common, whatever it does.
 
-The system hands them over with lone surrogates in place of the bytes, and nothing that a verb does with text takes
-those: not a path of a request, not a record, not JSON. Names of files are no text (`Path`) and may have any bytes.
+Arguments that are no UTF-8 are a usage error. The system hands them over with lone surrogates in place of the bytes,
+and nothing that a verb does with text takes those: not a path of a request, not a record, not JSON. Names of files are
+no text (`Path`) and may have any bytes.
+
+Ctrl-C is one line and an exit code, also where a verb has nothing to say about it.
 """
 
 from collections.abc import Iterator
@@ -10,8 +13,11 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from oncelog.cli import exits
+from oncelog.cli.screen import end
 
-class TextCommand(TyperCommand):
+
+class Verb(TyperCommand):
     """The class of every verb."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -22,6 +28,13 @@ class TextCommand(TyperCommand):
                 if not _is_utf8(text):
                     raise typer.BadParameter(f"{text!r} is not UTF-8", ctx, parameter)
         return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Typer would leave with 130 and without a word.
+            end(exits.REFUSED, "interrupted")
 
 
 def _texts(given: object) -> Iterator[str]:
