@@ -416,8 +416,9 @@ def test_each_bound_of_a_claim_is_refused(log: CoreHarness) -> None:
         return ProducerClaim(name, 0, 0, 0, 1, digest, False, session)
 
     name_max = limits.PRODUCER_NAME_BYTES_MAX
-    assert refused(log, claim=claim("p" * (name_max + 1))) == TooLarge("producer name bytes", name_max, name_max + 1)
-    assert refused(log, claim=claim("é" * name_max)) == TooLarge("producer name bytes", name_max, 2 * name_max)
+    over = "scoped producer name bytes"
+    assert refused(log, claim=claim("p" * (name_max + 1))) == TooLarge(over, name_max, name_max + 1)
+    assert refused(log, claim=claim("é" * name_max)) == TooLarge(over, name_max, 2 * name_max)
     for name in ("", "a\0b", "\ud800"):
         assert isinstance(refused(log, claim=claim(name)), NameInvalid)
     assert isinstance(refused(log, claim=claim(session="s" * 401)), TooLarge)

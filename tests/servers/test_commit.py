@@ -12,6 +12,7 @@ from tests.servers.running import Running
 from tests.servers.talking import Answer, Headers, request
 
 TIME_MS = 1_700_000_000_000
+BATCH: Headers = {"Content-Type": "application/vnd.oncelog.batches"}
 
 
 def commit(server: Running, **body: Any) -> Answer:
@@ -243,7 +244,7 @@ def asked(server: Running, target: str, **body: Any) -> Answer:
 
 def staged(server: Running, stage_id: int, at: int, *values: bytes, time_ms: int = TIME_MS) -> Answer:
     batch = codec.encode_values(values, time_ms)
-    return server.ask("POST", f"/v1/stages/{stage_id}?at={at}", batch, {"Content-Type": "application/octet-stream"})
+    return server.ask("POST", f"/v1/stages/{stage_id}?at={at}", batch, BATCH)
 
 
 def test_driver_stages_and_publishes_exactly_once(shared: Running, topics: tuple[str, str]) -> None:
@@ -327,9 +328,44 @@ def test_stage_takes_sound_batches_only(shared: Running) -> None:
     of_a_txn = codec.encode(records, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     sound = codec.encode(records)
     for batch in (b"no batch", of_a_txn, sound[:-1], sound + b"x", sound[:-1] + b"\xff"):
-        answer = shared.ask("POST", f"/v1/stages/{stage_id}?at=0", batch)
+        answer = shared.ask("POST", f"/v1/stages/{stage_id}?at=0", batch, BATCH)
         assert (answer.status, answer.code) == (400, "batch_invalid")
-    assert shared.ask("POST", f"/v1/stages/{stage_id}?at=0", sound).json["count"] == 1
+    assert shared.ask("POST", f"/v1/stages/{stage_id}?at=0", sound, BATCH).json["count"] == 1
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "application/json"}])
+def test_stage_takes_nothing_but_record_batches(shared: Running, headers: Headers) -> None:
+    stage_id = asked(shared, "/v1/stages").json["stage_id"]
+    sound = codec.encode([(0, TIME_MS, None, b"x", ())])
+    answer = shared.ask("POST", f"/v1/stages/{stage_id}?at=0", sound, headers)
+    assert (answer.status, answer.code) == (400, "header_invalid")
+    assert BATCH["Content-Type"] in answer.json["detail"]
+
+
+@pytest.mark.parametrize(
+    ("place", "body"),
+    [
+        ("commit_id", {"commit_id": ""}),
+        ("appends[0].message_id", {"message_id": ""}),
+        ("producer.name", {"producer": {"name": "", "epoch": 0, "sequence": 0}}),
+    ],
+)
+def test_empty_name_that_a_retry_would_be_known_by_is_refused(
+    shared: Running, topics: tuple[str, str], place: str, body: dict[str, Any]
+) -> None:
+    one, _ = topics
+    of_append = {name: body.pop(name) for name in list(body) if name == "message_id"}
+    answer = commit(shared, appends=[append(one, "x", **of_append)], **body)
+    assert (answer.status, answer.code) == (400, "body_invalid")
+    assert f"{place} is empty: a retry would not be recognised" in answer.json["detail"]
+    assert shared.ask("GET", f"/v1/stream/{one}").body == b"first"
+
+
+def test_unknown_condition_is_told_by_its_kind_and_a_known_one_by_its_topic(shared: Running) -> None:
+    unknown = commit(shared, appends=[append("t", "x")], conditions=[{"kind": "bogus"}])
+    assert "not 'bogus'" in unknown.json["detail"]
+    nowhere = commit(shared, appends=[append("t", "x")], conditions=[{"kind": "stream_new"}])
+    assert nowhere.json["detail"] == "conditions[0] names no topic"
 
 
 def test_dropped_and_unknown_stages_are_404(shared: Running) -> None:
@@ -373,10 +409,7 @@ def test_published_records_with_known_ids_are_left_out(shared: Running, topic: s
         stage_id = asked(shared, "/v1/stages", application=name, fence=1).json["stage_id"]
         records = [(at, TIME_MS, None, value, (("oncelog.message-id", id_),)) for at, (id_, value) in enumerate(named)]
         target = f"/v1/stages/{stage_id}?at=0"
-        assert (
-            shared.ask("POST", target, codec.encode(records), {"Content-Type": "application/octet-stream"}).status
-            == 200
-        )
+        assert shared.ask("POST", target, codec.encode(records), BATCH).status == 200
         stage = {"stage_id": stage_id, "topic": topic, "count": len(named), "message_ids": True}
         return asked(shared, "/v1/publish", application=name, fence=1, query="q", batch=number, stages=[stage])
 
@@ -396,7 +429,7 @@ def test_publish_with_ids_behind_a_read_is_carried_out_when_its_client_goes(shar
     shared.ask("POST", f"/v1/applications/{name}")
     stage_id = asked(shared, "/v1/stages", application=name, fence=1).json["stage_id"]
     batch = codec.encode([(0, TIME_MS, None, b"a", (("oncelog.message-id", b"1"),))])
-    shared.ask("POST", f"/v1/stages/{stage_id}?at=0", batch, {"Content-Type": "application/octet-stream"})
+    shared.ask("POST", f"/v1/stages/{stage_id}?at=0", batch, BATCH)
     stage = {"stage_id": stage_id, "topic": topic, "count": 1, "message_ids": True}
     publish = {"application": name, "fence": 1, "query": "q", "batch": 0, "stages": [stage]}
     client = shared.client()

@@ -11,6 +11,7 @@ from tests.servers.running import Running
 from tests.servers.talking import Headers
 
 JSON: Headers = {"Content-Type": "application/json"}
+BATCHES: Headers = {"Content-Type": "application/vnd.oncelog.batches"}
 BATCH = codec.encode_values([b"a", b"b"], 1_700_000_000_000)
 
 
@@ -119,7 +120,7 @@ def test_answers_are_what_is_described(shared: Running, description: dict[str, A
             target = target.replace(f"{{{key}}}", str(value))
             body = body.replace(f"{{{key}}}".encode(), str(value).encode()) if body is not BATCH else body
         method, _, path = name.partition(" ")
-        answer = shared.ask(method.upper(), target, body, JSON)
+        answer = shared.ask(method.upper(), target, body, BATCHES if body is BATCH else JSON)
         assert answer.status == status, (name, target, answer)
         described = resolved(description["paths"][path][method]["responses"][str(status)], description)
         if "content" not in described:

@@ -30,7 +30,8 @@ def ranges_refused(ranges: list[int], limit: int, stream_id: int) -> Refusal | N
     last = 0
     for at in range(0, len(ranges), 2):
         if not last <= ranges[at] < ranges[at + 1]:
-            return ClaimInvalid("ranges must be sorted, disjoint and not empty", last, ranges[at])
+            pair = f"[{ranges[at]}, {ranges[at + 1]}]"
+            return ClaimInvalid(f"ranges must be sorted, disjoint and not empty; {pair} is not, or stands too early")
         last = ranges[at + 1]
     return OffsetAhead(stream_id, last, limit) if last > limit else None
 

@@ -62,7 +62,7 @@ def claim_refused(claim: ProducerClaim | None) -> Refusal | None:
     """The texts of a producer claim; its numbers are judged by `core.producer`."""
     if claim is None:
         return None
-    refusal = name_refused("producer name", claim.name, limits.PRODUCER_NAME_BYTES_MAX)
+    refusal = name_refused("scoped producer name", claim.name, limits.PRODUCER_NAME_BYTES_MAX)
     refusal = refusal or text_refused("producer session", claim.session, limits.PRODUCER_SESSION_BYTES_MAX)
     if refusal is None and len(claim.digest) > limits.CLAIM_DIGEST_BYTES_MAX:
         return TooLarge("claim digest bytes", limits.CLAIM_DIGEST_BYTES_MAX, len(claim.digest))

@@ -214,6 +214,7 @@ class ClaimInvalid(Refusal):
     """The claim contradicts itself or the rules of its epoch; nothing could make it valid."""
 
     code: ClassVar[str] = "claim_invalid"
+    EPOCH_NOT_GIVEN: ClassVar[str] = "the epoch was never given out"
     reason: str
     expected: int | None = None
     received: int | None = None

@@ -39,7 +39,7 @@ def refusal_of(verdict: RefusedVerdict) -> Refusal:
         case verdicts.EpochMustStartAtZero():
             return EpochNotAtZero(0, verdict.received)
         case verdicts.EpochAhead():
-            return ClaimInvalid("the epoch was never given out", verdict.current_epoch, verdict.claimed_epoch)
+            return ClaimInvalid(ClaimInvalid.EPOCH_NOT_GIVEN, verdict.current_epoch, verdict.claimed_epoch)
         case verdicts.ModeMismatch():
             here, claimed = (SequenceMode(mode).name.lower() for mode in (verdict.mode, verdict.claimed_mode))
             return ClaimInvalid(f"an epoch has one mode: this one's is {here}, the claim's is {claimed}")

@@ -23,6 +23,8 @@ from oncelog.servers.room import RoomWatch
 from oncelog.servers.settings import HttpSettings
 
 SWEEP_S = 1.0
+"""How often deadlines are looked at, at most: a quarter of the shortest one is soon enough."""
+SWEEP_S_MIN = 0.025
 STOP_SWEEP_S = 0.05
 """The same in a stop, which waits for nothing else once all is answered."""
 SWEEP_SLICE = 2_000
@@ -56,7 +58,8 @@ class HttpServer(Server):
         self._asks = Asks(engine, counts, self)
         self._room = RoomWatch(engine, say)
         self._listener: asyncio.Server | None = None
-        self._sweep_timer = loop.call_later(SWEEP_S, self._sweep)
+        self._sweep_s = _sweep_s(settings)
+        self._sweep_timer = loop.call_later(self._sweep_s, self._sweep)
         self._emptied: asyncio.Event | None = None
         # One that has nothing in line is woken by no answer of its own.
         engine.on_none_waiting = self._resume_paused
@@ -127,7 +130,7 @@ class HttpServer(Server):
             slot.done(problem_of(refusal))
 
     def _sweep(self) -> None:
-        self._sweep_timer = self.loop.call_later(STOP_SWEEP_S if self.is_stopping else SWEEP_S, self._sweep)
+        self._sweep_timer = self.loop.call_later(STOP_SWEEP_S if self.is_stopping else self._sweep_s, self._sweep)
         self._look_at(iter(list(self.connections)))
         self._resume_paused()
         self._room.look()
@@ -144,3 +147,8 @@ class HttpServer(Server):
             looked += 1
         if looked == SWEEP_SLICE:
             self.loop.call_soon(self._look_at, connections)
+
+
+def _sweep_s(settings: HttpSettings) -> float:
+    shortest_ms = min(settings.header_deadline_ms, settings.body_grace_ms, settings.idle_ms, settings.write_stall_ms)
+    return max(SWEEP_S_MIN, min(SWEEP_S, shortest_ms / 1000 / 4))

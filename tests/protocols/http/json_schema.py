@@ -6,7 +6,7 @@ from typing import Any
 ANNOTATIONS = {"description", "default", "contentEncoding", "example"}
 KNOWN = ANNOTATIONS | {
     "$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "minimum", "maximum",
-    "minItems", "maxItems",
+    "minItems", "maxItems", "minLength",
 }  # fmt: skip
 
 TYPES: dict[str, Any] = {
@@ -45,6 +45,8 @@ def _flaws(value: Any, schema: dict[str, Any], document: dict[str, Any], place: 
     if isinstance(value, int) and not isinstance(value, bool):
         if not schema.get("minimum", value) <= value <= schema.get("maximum", value):
             yield f"{place} is {value}, out of range"
+    if isinstance(value, str) and len(value) < schema.get("minLength", 0):
+        yield f"{place} has {len(value)} characters"
     if isinstance(value, list):
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
             yield f"{place} has {len(value)} items"

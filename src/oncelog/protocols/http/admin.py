@@ -14,7 +14,7 @@ from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core import command as c
 from oncelog.core import outcome as o
-from oncelog.core.content_type import ANY
+from oncelog.core.content_type import ANY, BATCHES
 from oncelog.core.message_id import content_digest
 from oncelog.core.names import ROW_ID_MAX
 from oncelog.core.rows import Cursor, Topic, TopicConfig
@@ -28,8 +28,8 @@ from oncelog.protocols.http.actions import (
     Receipt,
     Submit,
 )
-from oncelog.protocols.http.append import raw_batch
-from oncelog.protocols.http.claims import OF_ONE_APPEND, HeaderInvalid, refuse_misspelt, text_of
+from oncelog.protocols.http.append import content_type_of, raw_batch
+from oncelog.protocols.http.claims import HeaderInvalid, refuse_of_one_append, text_of
 from oncelog.protocols.http.commit_body import CursorBody, commit_of, move_of, parsed, publish_of
 from oncelog.protocols.http.parser import Request
 from oncelog.protocols.http.refusal_map import problem_of
@@ -78,10 +78,7 @@ def commit(request: Request, now_ms: int, name_of: NameOf) -> Action:
     """`POST /v1/commit`. Its claims and conditions are in its body: one in a header would be lost, and its retry be
     written again. Only Idempotency-Key, which is no word of ours, means what its sender expects: the commit id."""
     headers = request.headers
-    refuse_misspelt(headers)
-    for name in OF_ONE_APPEND:
-        if name in headers:
-            raise HeaderInvalid(f"{name.decode().title()} is for one append; of a commit it stands in the body")
+    refuse_of_one_append(headers, "of a commit it stands in the body")
     command = commit_of(request.body, now_ms)
     key = text_of(headers, b"idempotency-key")
     if key == "":
@@ -403,6 +400,8 @@ def append_stage(request: Request, stage_id: int, query: Query) -> Action:
     if query.text("at") is None:
         raise TargetInvalid("at is the number of records that the stage holds: so a retry is recognised")
     at = query.number("at", 0, low=0, high=limits.SEQUENCE_MAX)
+    if content_type_of(request.headers)[1] != BATCHES:
+        raise HeaderInvalid(f"a stage takes record batches: Content-Type is {BATCHES}")
     batch, count = raw_batch(request.body)
     # By the records as they were sent: nobody but this sender knows the stage, so no value need be taken out. Without
     # the times in front of them: who encodes the same records again, a moment later, sends a retry.

@@ -21,7 +21,14 @@ from oncelog.errors import BatchInvalid
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, Submit
 from oncelog.protocols.http.append_command import append_of_batch, append_of_one
-from oncelog.protocols.http.claims import Dialect, HeaderInvalid, claim_of, refuse_misspelt, text_of
+from oncelog.protocols.http.claims import (
+    Dialect,
+    HeaderInvalid,
+    claim_of,
+    refuse_misspelt,
+    refuse_unconditional,
+    text_of,
+)
 from oncelog.protocols.http.json_body import JsonInvalid, TooManyElements, elements
 from oncelog.protocols.http.offsets import spelled
 from oncelog.protocols.http.parser import Body, Request
@@ -31,6 +38,9 @@ from oncelog.protocols.http.target import digits
 from oncelog.protocols.http.write_answers import ANSWERS, AppendAnswer, CloseAnswer
 
 _NOT_BUILT: Final = (b"stream-forked-from", b"stream-ttl", b"stream-expires-at")
+
+_USUAL_HEADERS: Final = 2
+"""Type and length, which every append has: where there is no more, there is nothing to look for."""
 
 _NEED_CONTENT: Final = (b"if-match", b"stream-message-id", b"idempotency-key", b"stream-seq")
 
@@ -69,6 +79,8 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
     """Append, close, or both."""
     headers = request.headers
     refuse_misspelt(headers)
+    if len(headers) > _USUAL_HEADERS:
+        refuse_unconditional(headers)
     body = request.body
     closes = b"stream-closed" in headers and is_closing(headers)
     if not body:
@@ -101,8 +113,7 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
     else:
         digest = content_digest(body)
     claim, dialect = claim_of(headers, topic, partition, digest, session, strict=strict)
-    # Nothing to look for where there is no more than the type and the length that every append has.
-    message_id, expected_tail, order_key = _conditions(headers) if len(headers) > 2 else _UNCONDITIONAL
+    message_id, expected_tail, order_key = _conditions(headers) if len(headers) > _USUAL_HEADERS else _UNCONDITIONAL
     if not batch and not closes and expected_tail < 0 and not order_key:
         command: Append | AppendValue = append_of_one(topic, partition, value, digest, claim, message_id, sent_type)
     else:
@@ -192,6 +203,8 @@ def put(request: Request, topic: str, now_ms: int) -> Action:
             return Done(answers.problem(501, "not_built", detail))
     if claim_of(headers, topic, 0, b"", Session(), strict=False)[0] is not None or _names_any(headers, _NEED_CONTENT):
         raise HeaderInvalid("a PUT makes a stream; claims and conditions belong to a POST")
+    refuse_misspelt(headers)
+    refuse_unconditional(headers)
     sent_type, kind = content_type_of(headers)
     sent_type = sent_type or ANY
     partitions = digits(text_of(headers, b"stream-partitions") or "1")

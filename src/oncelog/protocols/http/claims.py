@@ -45,6 +45,9 @@ OF_ONE_APPEND: Final = tuple(
 )
 """Headers that say something of the one append that a request is."""
 
+_NO_CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since", b"if-unmodified-since"))
+"""Conditions of HTTP that no write can have here: ignored, it would be done against its sender's word."""
+
 
 class Dialect(IntEnum):
     """Whose headers a request carries, and so whose headers its answer gets."""
@@ -96,6 +99,23 @@ def refuse_misspelt(headers: dict[bytes, bytes]) -> None:
         raise HeaderInvalid(f"{name.decode().title()} is no claim here: {_MEANT[name]} is")
 
 
+def refuse_unconditional(headers: dict[bytes, bytes]) -> None:
+    """Raises HeaderInvalid for a condition that no write can have."""
+    for name in _NO_CONDITIONS.intersection(headers):
+        raise HeaderInvalid(f"{name.decode().title()} is no condition of a write here: If-Match with an offset is")
+
+
+def refuse_of_one_append(headers: dict[bytes, bytes], why: str) -> None:
+    """Raises HeaderInvalid for a claim or a condition on a request that is no append: ignored, a delete would be done
+    against its sender's word. Not for Idempotency-Key, which some clients send with everything: what is no append has
+    the same effect again by itself."""
+    refuse_misspelt(headers)
+    refuse_unconditional(headers)
+    for name in OF_ONE_APPEND:
+        if name in headers:
+            raise HeaderInvalid(f"{name.decode().title()} is for one append; {why}")
+
+
 def claim_of(
     headers: dict[bytes, bytes], topic: str, partition: int, digest: bytes, session: Session, *, strict: bool
 ) -> tuple[ProducerClaim | None, Dialect]:
@@ -135,7 +155,10 @@ def _x_claim(
     if b"x-producer-mode" in headers:
         raise HeaderInvalid("X-Producer-Mode is not known here: this dialect counts requests")
     sequence = _number(headers, b"x-producer-seq")
-    run = text_of(headers, b"x-producer-session") or ""
+    run = text_of(headers, b"x-producer-session")
+    if run == "":
+        raise HeaderInvalid("X-Producer-Session is empty: name the run, or leave it out")
+    run = run or ""
     epoch = _number(headers, b"x-producer-epoch") if b"x-producer-epoch" in headers else NOT_TOLD
     if not run and epoch == NOT_TOLD:
         if strict:

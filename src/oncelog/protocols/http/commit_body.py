@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -36,12 +36,12 @@ class _Append(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     records: list[_Record]
     partition: int = 0
-    message_id: str = ""
+    message_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Condition(msgspec.Struct, forbid_unknown_fields=True):
     kind: str
-    topic: str
+    topic: str = ""
     partition: int = 0
     tail: int | None = None
     name: str | None = None
@@ -73,7 +73,7 @@ class _Commit(msgspec.Struct, forbid_unknown_fields=True):
     appends: list[_Append] = []
     conditions: list[_Condition] = []
     cursors: list[CursorBody] = []
-    commit_id: str = ""
+    commit_id: str | msgspec.UnsetType = msgspec.UNSET
     producer: _Producer | None = None
 
 
@@ -113,13 +113,14 @@ def commit_of(body: Body, now_ms: int) -> c.Commit:
     claim = None
     if asked.producer is not None:
         sequence = asked.producer.sequence
+        _named("producer.name", asked.producer.name)
         name = COMMIT_SCOPE + asked.producer.name
         claim = ProducerClaim(name, asked.producer.epoch, sequence, sequence, int(SequenceMode.REQUESTS))
     return c.Commit(
         [_append(number, append, now_ms) for number, append in enumerate(asked.appends)],
         [_condition(number, condition) for number, condition in enumerate(asked.conditions)],
         [move_of(cursor) for cursor in asked.cursors],
-        asked.commit_id,
+        _named("commit_id", asked.commit_id),
         claim,
     )
 
@@ -163,8 +164,15 @@ def _append(number: int, append: _Append, now_ms: int) -> c.CommitAppend:
         _record(f"appends[{number}].records[{delta}]", delta, record, now_ms)
         for delta, record in enumerate(append.records)
     ]
-    message_id = append.message_id.encode("utf-8", "surrogatepass")
+    message_id = _named(f"appends[{number}].message_id", append.message_id).encode("utf-8", "surrogatepass")
     return c.CommitAppend(append.topic, append.partition, codec.encode(records), len(records), b"", message_id)
+
+
+def _named(place: str, name: str | msgspec.UnsetType) -> str:
+    """What was given, which then is a name: an empty one is a mistake of whoever means to be recognised by it."""
+    if name == "":
+        raise BodyInvalid(f"{place} is empty: a retry would not be recognised. Name it, or leave it out")
+    return "" if name is msgspec.UNSET else name
 
 
 def _record(place: str, delta: int, record: _Record, now_ms: int) -> codec.Record:
@@ -190,8 +198,13 @@ def _bytes(place: str, text: str | _Base64 | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
+_CONDITIONS: Final = frozenset(("expected_tail", "stream_new", "cursor_equals", "id", "epoch_equals"))
+
+
 def _condition(number: int, condition: _Condition) -> c.Condition:
     topic, partition = condition.topic, condition.partition
+    if condition.kind in _CONDITIONS and not topic:
+        raise BodyInvalid(f"conditions[{number}] names no topic")
     match condition:
         case _Condition(kind="expected_tail", tail=int(tail)):
             return c.ExpectTail(topic, partition, tail)

@@ -40,6 +40,8 @@ def elements(body: Body) -> list[bytes]:
     except UnicodeDecodeError as error:
         raise JsonInvalid(f"byte {error.start} is not UTF-8") from None
     except msgspec.DecodeError as error:
+        if "truncated" in str(error):  # said of half a surrogate pair, too
+            raise JsonInvalid("it ends inside of a value, or of a pair of surrogates (\\ud800 stands alone)") from None
         raise JsonInvalid(str(error)) from None
     except RecursionError:
         raise JsonInvalid("nested too deeply") from None

@@ -20,6 +20,9 @@ _REFUSALS: Final = {
 }
 _WRITES: Final = (413, 503, 507)
 
+_ANY_REFUSAL: Final[Schema] = {"default": {"$ref": "#/components/responses/default"}}
+"""What may come from any path: a method that it has not, a request that cannot be read, damage, a server that stops."""
+
 
 def _path(name: str, description: str) -> Schema:
     return {"name": name, "in": "path", "required": True, "description": description, "schema": {"type": "string"}}
@@ -61,7 +64,7 @@ def _operation(
         "summary": summary,
         "parameters": list(parameters),
         **({} if body is None else {"requestBody": body}),
-        "responses": {str(status): answer for status, answer in done.items()} | refusals,
+        "responses": {str(status): answer for status, answer in done.items()} | refusals | _ANY_REFUSAL,
     }
 
 
@@ -336,6 +339,13 @@ DESCRIPTION: Final[dict[str, Any]] = {
         "responses": {
             str(status): _done(description, ref("Problem"), "application/problem+json")
             for status, description in _REFUSALS.items()
+        }
+        | {
+            "default": _done(
+                "What any request may get: 405, 408, 413, 414, 415, 417, 431, 500, 503.",
+                ref("Problem"),
+                "application/problem+json",
+            )
         },
     },
 }

@@ -141,13 +141,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Commit": taken(
         "",
-        commit_id=text("Retries are recognised by it."),
-        producer=or_null(taken("name epoch sequence", name=text(), epoch=number(), sequence=number())),
+        commit_id=text("Retries are recognised by it.", minLength=1),
+        producer=or_null(taken("name epoch sequence", name=text(minLength=1), epoch=number(), sequence=number())),
         appends=list_(
             taken(
                 "topic records",
                 **PLACE,
-                message_id=text("Unique in its stream, whoever sends it."),
+                message_id=text("Unique in its stream, whoever sends it.", minLength=1),
                 records=list_(ref("Record"), minItems=1),
             )
         ),

@@ -325,6 +325,8 @@ class RequestParser:
             self._straight_length = length
 
     def _expect(self, expectation: bytes) -> None:
+        if not self._takes_chunks:
+            return  # HTTP/1.0 knows no such word, and waits for none (RFC 9110, 10.1.1)
         if expectation.lower() != b"100-continue":
             self._fail(RequestRefused(417, "expectation_failed", "only 100-continue can be expected"))
         else:

@@ -204,6 +204,7 @@ def _with_body(
     if body is None:
         body = body_of(found, standing.content_type, raw=read.raw)
     content_type = BATCHES if read.raw else standing.content_type
+    headers["Vary"] = "Accept"
     if read.raw:
         # Who reads a range that was planned earlier must see that the topic was not made anew since.
         headers["Stream-Created"] = standing.created_ms

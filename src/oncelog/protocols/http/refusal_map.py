@@ -169,9 +169,18 @@ SOMEWHERE: Final = RULES[o.Damaged]._replace(detail="{what}")
 IN_FILE: Final = RULES[o.Damaged]._replace(detail="{what}, in {file}")
 """Of damage in the index, whose rows move about."""
 BEFORE_MORE: Final = RULES[o.Damaged]._replace(
-    hint="what lies behind it can be read, from offset {next} on; stop the server and run oncelog verify on its directory"
+    hint="what lies behind it can be read, from offset {next} on; stop the server and run oncelog verify on its "
+    "directory"
 )
 """Of a batch: its stream goes on."""
+
+EPOCH_UNKNOWN: Final = RULES[o.ClaimInvalid]._replace(
+    hint="the stream was deleted and made again, or another server answers: look what is there, then begin a new run, "
+    "without an epoch"
+)
+"""Of an epoch that the server did not give out: whoever has it got it from somebody."""
+
+BELOW_ZERO: Final = RULES[o.OffsetAhead]._replace(detail="{offset} is no offset: they count from 0")
 
 _INSIDE: Final = frozenset(("stream_id", "first_known_stream_id", "outcome"))
 
@@ -203,6 +212,10 @@ def _rule_of(refusal: o.Refusal) -> Rule:
             return IN_FILE
         case o.Damaged(next=int(next_)) if next_ >= 0:
             return BEFORE_MORE
+        case o.ClaimInvalid(reason=o.ClaimInvalid.EPOCH_NOT_GIVEN):
+            return EPOCH_UNKNOWN
+        case o.OffsetAhead(offset=int(offset)) if offset < 0:
+            return BELOW_ZERO
         case o.NotFound(what="producer"):
             return NO_PRODUCER
     return RULES[type(refusal)]

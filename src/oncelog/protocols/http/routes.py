@@ -12,6 +12,7 @@ from oncelog.core.command import DeleteTopic
 from oncelog.core.outcome import TopicDone
 from oncelog.protocols.http import admin, answers, append, read
 from oncelog.protocols.http.actions import Action, Cut, Done, Health, Metrics, Stand, Stood, Submit
+from oncelog.protocols.http.claims import refuse_of_one_append
 from oncelog.protocols.http.commit_body import BodyInvalid
 from oncelog.protocols.http.openapi import DESCRIPTION
 from oncelog.protocols.http.parser import Request, RequestRefused
@@ -107,6 +108,7 @@ class Router:
         if method == b"DELETE":
             if mark and query.text("partition") is not None:
                 raise TargetInvalid("a DELETE unlinks the topic with all its partitions")
+            refuse_of_one_append(request.headers, "a DELETE has no condition")
             return Submit(DeleteTopic(name), admin.rendered(TopicDone, lambda _: answers.empty(204)))
         if method == b"OPTIONS":
             return Done(_PREFLIGHT)
@@ -124,6 +126,8 @@ class Router:
         if method == b"OPTIONS":
             return Done(_PREFLIGHT)
         get = method in (b"GET", b"HEAD")
+        if not get and path != b"/v1/commit":  # which has words of its own for it
+            refuse_of_one_append(request.headers, "this request is none, and would be done without it")
         fixed = _FIXED.get(path)
         if fixed is not None:
             allowed, action = fixed
@@ -220,7 +224,7 @@ def _topics(query: Query) -> list[str] | None:
     topics = query.texts("topic")
     if len(topics) > limits.HTTP_LIST_MAX:
         raise TargetInvalid(f"at most {limits.HTTP_LIST_MAX} topics are named at once, or none for all")
-    return topics or None
+    return list(dict.fromkeys(topics)) or None
 
 
 def _stood(asked: _Asked) -> Action:
