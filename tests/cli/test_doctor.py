@@ -1,5 +1,6 @@
 """`oncelog doctor`: every check tells a fit machine from one that is not, and leaves nothing behind."""
 
+import errno
 import importlib.metadata
 import json
 import os
@@ -7,6 +8,7 @@ import resource
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,12 @@ def test_taken_port_fails_with_a_hint(tmp_path: Path) -> None:
     assert (ours.status, ours.found) == ("ok", "oncelog 1.2.3 runs on 127.0.0.1")
 
 
+def test_address_of_another_machine_fails_and_says_which_are_ours() -> None:
+    check = machine.port("203.0.113.1", 1, lambda: None)  # kept for documents: nobody has it
+    assert check.status == "fail"
+    assert check.found.startswith("203.0.113.1: it is no address of this machine (")
+
+
 def test_fail_leaves_with_1(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, output = doctor("--data", str(tmp_path / "file"))
@@ -67,8 +75,9 @@ def test_fail_leaves_with_1(tmp_path: Path) -> None:
     assert "failed" in output
 
 
-def test_address_that_is_none_is_a_usage_error() -> None:
-    result = CliRunner().invoke(app, ["doctor", "--http", "nowhere"])
+@pytest.mark.parametrize("arguments", [["--http", "nowhere"], ["--data", ""]])
+def test_address_that_is_none_and_a_directory_without_a_name_are_usage_errors(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["doctor", *arguments])
     assert result.exit_code == exits.USAGE
 
 
@@ -97,6 +106,45 @@ def test_disk_that_cannot_hold_a_new_log_fails_and_says_what_it_needs(
     assert check.hint == (
         "a new log needs 320 MiB: 256 MiB of segments that are written in advance, the rest for its index"
     )
+
+
+@pytest.mark.parametrize(("free", "status"), [(63 * MIB, "fail"), (64 * MIB, "warn"), (20_000 * MIB, "ok")])
+def test_disk_that_holds_a_log_need_not_hold_a_new_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, status: str
+) -> None:
+    (tmp_path / "journal").mkdir()
+    for number in range(2):
+        with (tmp_path / "journal" / f"segment-{number}").open("wb") as file:
+            file.truncate(64 * MIB)
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: shutil._ntuple_diskusage(2 * free, free, free))
+    check = machine.free_space(tmp_path)
+    assert check.status == status
+    assert "a new log" not in check.hint
+    if status == "fail":
+        assert check.hint == (
+            "the log there is read, and written until the segments it has are full: make room for another of 64 MiB, "
+            "and some for the index"
+        )
+
+
+def test_disk_that_is_too_full_to_be_timed_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(_directory: Path) -> Iterator[float]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(machine, "_sync_times_ms", full)
+    check = machine.sync_latency(tmp_path)
+    assert (check.status, check.found) == ("fail", f"No space left on device in {tmp_path}")
+    assert check.hint == "the scratch file takes 4.0 MiB: make room"
+
+
+def test_directory_above_a_new_log_is_not_to_be_given_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    new = tmp_path / "var lib" / "log"
+    check = machine.data_directory(new)
+    assert (check.status, check.found) == ("fail", f"{tmp_path} cannot be written")
+    assert check.hint == f"as root: mkdir -p '{new}' && chown {os.getuid()} '{new}'; or give another --data"
+    (tmp_path / "journal").mkdir()
+    assert machine.data_directory(tmp_path).hint == f"chown it to user {os.getuid()}; or give another --data"
 
 
 def test_log_in_the_directory_is_seen(tmp_path: Path) -> None:

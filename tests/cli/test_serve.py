@@ -152,6 +152,17 @@ def test_unknown_host_is_refused() -> None:
     assert "no.such.host.invalid" in message
 
 
+def test_address_of_another_machine_is_refused_with_those_that_are_ours(tmp_path: Path) -> None:
+    address = "203.0.113.1:4999"  # kept for documents: nobody has it
+    code, message = failed("--data", str(tmp_path / "log"), "--http", address)
+    assert code == exits.REFUSED
+    assert message == (
+        f"oncelog: cannot listen on {address}: it is no address of this machine (127.0.0.1 is for programs on it "
+        "alone, 0.0.0.0 is every one it has)\n"
+    )
+    assert not (tmp_path / "log").exists()
+
+
 def test_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, message = failed("--data", str(tmp_path / "file"), *ANY_PORT)
@@ -176,6 +187,9 @@ def test_damage_ends_the_start_with_4(tmp_path: Path) -> None:
     [
         ([], "--data DIR or --in-memory"),
         (["--in-memory", "--data", "d"], "stands beside data"),
+        (["--in-memory", "--set", "data=d"], "stands beside data"),
+        (["--data", "d", "--set", "in_memory=true"], "stands beside data"),
+        (["--set", "data="], "is no path"),
         (["--in-memory", "--http", "nowhere"], 'http.address = "nowhere": there is no port'),
         (["--in-memory", "--set", "http.idle_ms=1"], "http.idle_ms = 1: is out of range"),
         (["--in-memory", "--set", "http.idle=1"], "did you mean http.idle_ms?"),
@@ -194,6 +208,36 @@ def test_settings_that_make_no_sense_are_a_usage_error(arguments: list[str], sai
 @pytest.mark.parametrize("arguments", [["--set", "x"], ["--set", "=1"], ["--no-such-option"], ["extra"]])
 def test_arguments_that_cannot_be_read_are_a_usage_error(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, ["serve", "--in-memory", *arguments]).exit_code == exits.USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["--data", "d", "--set", "data=other"], "--data"),
+        (["--in-memory", "--set", "in_memory=false"], "--in-memory"),
+        (["--in-memory", "--http", "127.0.0.1:0", "--set", "http.address=127.0.0.1:1"], "--http"),
+    ],
+)
+def test_setting_that_has_an_option_of_its_own_is_not_said_in_two_ways(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["serve", *arguments])
+    assert result.exit_code == exits.USAGE
+    assert f"stands beside {option}: say it once" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_directory_without_a_name_is_a_usage_error_and_not_the_current_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A shell's variable that is not set."""
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["serve", "--data", "", *ANY_PORT])
+    assert result.exit_code == exits.USAGE
+    assert "it is empty, and names no directory" in result.stderr
+    assert CliRunner().invoke(app, ["verify", ""]).exit_code == exits.USAGE
+    assert not list(tmp_path.iterdir())
 
 
 def test_start_that_cuts_a_torn_group_off_says_where(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 from oncelog.cli import exits, machine
 from oncelog.cli.machine import Check
 from oncelog.cli.screen import notes, print_json, print_table, printable, results
+from oncelog.cli.verb import directory
 
 STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 ADDRESS: Final = "127.0.0.1:4437"
@@ -22,7 +23,13 @@ ADDRESS: Final = "127.0.0.1:4437"
 def doctor_command(
     data: Annotated[
         Path,
-        typer.Option("--data", metavar="DIR", help="The data directory, there or to be made.", show_default="here"),
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            parser=directory,
+            help="The data directory, there or to be made.",
+            show_default="here",
+        ),
     ] = Path(),
     address: Annotated[
         str, typer.Option("--http", metavar="HOST:PORT", help="Where the server is to listen.")

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import resource
+import shlex
 import shutil
 import socket
 import statistics
@@ -51,6 +52,10 @@ SYNC_SECONDS_MAX: Final = 1.0
 SYNC_MS_SLOW: Final = 20.0
 SYNC_MS_TOO_FAST: Final = 0.02
 """Not even flash with a capacitor behind it confirms a write in 20 µs."""
+
+NOT_OURS: Final = (
+    "it is no address of this machine (127.0.0.1 is for programs on it alone, 0.0.0.0 is every one it has)"
+)
 
 FILE_SYSTEMS_VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 FILE_SYSTEMS_REMOTE: Final = frozenset(
@@ -155,9 +160,12 @@ def data_directory(directory: Path) -> Check:
     if not place.is_dir():
         return Check("data", "fail", f"{place} is not a directory", "give another --data")
     if not os.access(place, os.W_OK | os.X_OK):
-        return Check(
-            "data", "fail", f"{place} cannot be written", f"chown it to user {os.getuid()}, or give another --data"
-        )
+        user, path = os.getuid(), shlex.quote(str(directory.absolute()))
+        hint = f"chown it to user {user}"
+        if place != directory.absolute():
+            # Not what lies above it: that may be the system's.
+            hint = f"as root: mkdir -p {path} && chown {user} {path}"
+        return Check("data", "fail", f"{place} cannot be written", f"{hint}; or give another --data")
     if place != directory.absolute():
         return Check("data", "ok", f"{directory} will be made in {place}")
     if (directory / "journal").is_dir():
@@ -166,9 +174,14 @@ def data_directory(directory: Path) -> Check:
 
 
 def free_space(directory: Path) -> Check:
+    """A new log needs room for what it writes in advance. One that is there has that, and wants to grow."""
     usage = shutil.disk_usage(existing(directory))
     found = f"{size(usage.free)} of {size(usage.total)}"
-    if usage.free < FREE_BYTES_MIN:
+    segments = [path.stat().st_size for path in directory.glob("journal/segment-*")]
+    if segments and usage.free < max(segments):
+        hint = "the log there is read, and written until the segments it has are full: make room for another of "
+        return Check("free space", "fail", found, f"{hint}{size(max(segments))}, and some for the index")
+    if not segments and usage.free < FREE_BYTES_MIN:
         hint = f"a new log needs {size(FREE_BYTES_MIN)}: {size(AHEAD_BYTES)} of segments that are written in advance, "
         return Check("free space", "fail", found, hint + "the rest for its index")
     if usage.free < FREE_BYTES_WANTED:
@@ -213,9 +226,10 @@ def sync_latency(directory: Path) -> Check:
     try:
         times_ms = sorted(_sync_times_ms(place))
     except OSError as error:
-        return Check(
-            "fdatasync", "fail", f"{error.strerror or error} in {place}", "the data directory must be writable"
-        )
+        hint = "the data directory must be writable"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = f"the scratch file takes {size(SYNC_FILE_BYTES)}: make room"
+        return Check("fdatasync", "fail", f"{error.strerror or error} in {place}", hint)
     median, slowest = statistics.median(times_ms), times_ms[int(len(times_ms) * 0.99)]
     found = f"{median:.2f} ms, {slowest:.2f} ms at the 99th percentile of {len(times_ms)}"
     if median < SYNC_MS_TOO_FAST:
@@ -263,6 +277,8 @@ def port(host: str, number: int, ask_health: Callable[[], str | None]) -> Check:
         except OSError as error:
             if error.errno == errno.EADDRINUSE and (version := ask_health()) is not None:
                 return Check(name, "ok", f"oncelog {version} runs on {host}")
+            if error.errno == errno.EADDRNOTAVAIL:
+                return Check(name, "fail", f"{host}: {NOT_OURS}", "give the server another --http")
             return Check(name, "fail", f"{host}: {error.strerror}", "give the server another --http")
     return Check(name, "ok", f"free on {host}")
 

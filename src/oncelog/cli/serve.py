@@ -14,14 +14,16 @@ import typer
 
 from oncelog import limits
 from oncelog.cli import exits
-from oncelog.cli.machine import existing, size
+from oncelog.cli.machine import NOT_OURS, existing, size
 from oncelog.cli.screen import end
+from oncelog.cli.verb import directory
 from oncelog.errors import Corruption, DiskFull, StorageError
 
 
 def serve_command(
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="The data directory; made if it is missing.")
+        Path | None,
+        typer.Option("--data", metavar="DIR", parser=directory, help="The data directory; made if it is missing."),
     ] = None,
     in_memory: Annotated[
         bool, typer.Option("--in-memory", help="Keep everything in memory: nothing survives the process.")
@@ -50,11 +52,17 @@ def serve_command(
     from oncelog.servers.settings import SettingsInvalid, load
     from oncelog.storage.disk import NO_SPACE
 
-    overrides: dict[str, object] = {}
+    options: dict[str, tuple[str, object]] = {
+        "data": ("--data", data),
+        "in_memory": ("--in-memory", in_memory or None),
+        "http.address": ("--http", http),
+    }
+    overrides = {key: value for key, (_, value) in options.items() if value is not None}
     for assignment in settings or []:
         key, value = _assignment(assignment)
+        if key in options and options[key][1] is not None:
+            raise typer.BadParameter(f"{assignment!r} stands beside {options[key][0]}: say it once", param_hint="--set")
         overrides[key] = value
-    overrides |= {"data": data, "in_memory": in_memory or None} | ({"http.address": http} if http is not None else {})
     try:
         chosen = load(config, overrides)
     except SettingsInvalid as error:
@@ -111,6 +119,8 @@ def _no_room(what: str, data: Path | None, segment_bytes: int) -> str:
 def _os_error(error: OSError, data: Path | None, address: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"cannot listen on {address}: another process does (--http 127.0.0.1:0 takes any free port)"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"cannot listen on {address}: {NOT_OURS}"
     if data is not None and isinstance(error, NotADirectoryError | FileExistsError):
         file = next((path for path in (data, *data.parents) if path.exists() and not path.is_dir()), None)
         if file is not None:

@@ -2,12 +2,14 @@
 
 Arguments that are no UTF-8 are a usage error. The system hands them over with lone surrogates in place of the bytes,
 and nothing that a verb does with text takes those: not a path of a request, not a record, not JSON. Names of files are
-no text (`Path`) and may have any bytes.
+no text (`Path`) and may have any bytes; but a directory without a name is a variable that is not set, and would be
+taken for the current one.
 
 Ctrl-C is one line and an exit code, also where a verb has nothing to say about it.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -35,6 +37,13 @@ class Verb(TyperCommand):
         except KeyboardInterrupt:
             # Typer would leave with 130 and without a word.
             end(exits.REFUSED, "interrupted")
+
+
+def directory(text: str) -> Path:
+    """The parser of an option that names one."""
+    if not text:
+        raise typer.BadParameter("it is empty, and names no directory (a dot is the current one)")
+    return Path(text)
 
 
 def _texts(given: object) -> Iterator[str]:

@@ -35,6 +35,8 @@ def verify_command(
     A stopped log, by its directory: every frame, every entry, the index. A running one, by its address: every batch of
     every stream as a reader gets it, offsets, producers, cursors; it goes on meanwhile.
     """
+    if not place:
+        raise typer.BadParameter("it is empty, and names no log", param_hint="DIR|URL")
     if place.startswith(("http://", "https://")):
         _verify_live(place, json=json)
     elif (url := with_scheme(place)) != place and not Path(place).exists():
