@@ -113,3 +113,48 @@ def test_listing_as_json_keeps_members_that_we_do_not_know() -> None:
     with answering(other(msgspec.json.encode({"streams": [row], "next": None}))) as url:
         assert json_lines(run_here("streams", "--json", url=url).stdout.decode()) == [row]
         assert b"t " in run_here("streams", url=url).stdout
+
+
+PAGE = b"<!DOCTYPE html>\n<html>\n<body>\n<h1>Not here</h1>\n</body>\n</html>\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["streams"],
+        ["cursors"],
+        ["producers", "t"],
+        ["receipts", "t", "i"],
+        ["verify"],
+        ["append", "t", "v"],
+        ["append", "t"],
+        ["append", "t", "--producer", "p"],
+    ],
+)
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "told"),
+    [
+        (404, "text/html", PAGE, "{url} answered 404: a page, such as no server of this protocol sends"),
+        (403, "text/plain", b"not\nyou", "{url} answered 403: not you"),
+        (404, "text/plain", b"", "is {url} an oncelog server? it answered 404 and said no more"),
+    ],
+)
+def test_no_of_another_server_is_told_in_one_line_as_its_own(
+    arguments: list[str], status: int, kind: str, body: bytes, told: str
+) -> None:
+    """Who knows neither streams nor ids does not say that one is missing."""
+    with answering(lambda _path: (status, kind, body)) as url:
+        result = run_here(*arguments, *([url] if arguments == ["verify"] else []), url=url, given=b"a\n")
+    assert (result.returncode, result.stdout) == (exits.REFUSED, b"")
+    assert result.stderr.decode().startswith(f"oncelog: {told.format(url=url)}")
+    assert result.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["streams"], ["append", "t", "v"], ["read", "t"], ["verify"]])
+def test_https_to_a_server_without_tls_is_told_what_to_say_instead(arguments: list[str]) -> None:
+    with answering(lambda _path: (200, JSON, b"{}")) as plain:
+        url = plain.replace("http:", "https:")
+        result = run_here(*arguments, *([url] if arguments == ["verify"] else []), url=url)
+    assert result.returncode == exits.UNREACHABLE
+    said = f"oncelog: cannot reach {url}: what answers there speaks no TLS (is it {plain}?)\n"
+    assert result.stderr.decode() == said

@@ -13,10 +13,10 @@ from oncelog.cli import exits
 from oncelog.cli.listing import PartitionOption, StreamArgument
 from oncelog.cli.output import discard
 from oncelog.cli.record_json import line_for_terminal, record_json
-from oncelog.cli.remote import URL, UrlOption, end_if_missing, failures_told, probe, reached
+from oncelog.cli.remote import URL, UrlOption, end_if_missing, failure, probe, reached
 from oncelog.cli.screen import end
 from oncelog.client.client import AsyncClient
-from oncelog.client.errors import NotFound, OffsetGone
+from oncelog.client.errors import ClientError, Damaged, NotFound, OffsetGone, StreamReplaced
 from oncelog.client.packing import Record
 from oncelog.client.reader import NOW, START, OnGone
 
@@ -40,24 +40,46 @@ def read_command(
     """Print the records of a stream, one per line.
 
     Values go out byte for byte, except to a terminal, where control characters are escaped. Without --follow it ends
-    where the stream ends, and Ctrl-C before that is exit code 1.
+    where the stream ends, and Ctrl-C before that is exit code 1. Whatever ends it early is told with the offset to go
+    on from.
     """
-    place = _place_of(begin)
+    place, printed = _place_of(begin), Printed()
     write = _writer(json=json)
-    with _interrupt_told(follow=follow), _quiet_when_unheard(), failures_told(url):
+    with _interrupt_told(printed, follow=follow), _quiet_when_unheard(), _early_end_told(url, printed):
         try:
             # In the main thread, whose event loop turns Ctrl-C into an orderly end.
-            asyncio.run(_read(url, topic, partition, place, write, follow=follow, left=count or sys.maxsize))
+            asyncio.run(_read(url, topic, partition, place, write, printed, follow=follow, left=count or sys.maxsize))
         except OffsetGone as gone:
-            end(exits.REFUSED, f"offset {begin} is no longer kept: {topic} begins at {gone.floor} (--from start)")
+            asked = begin if printed.next < 0 else printed.next
+            end(exits.REFUSED, f"offset {asked} is no longer kept: {topic} begins at {gone.floor} (--from start)")
         except NotFound:
             with reached(url) as log:
                 end_if_missing(log, topic, partition, "oncelog streams lists those that are there")
             raise
 
 
+class Printed:
+    """How far the output goes, for whoever must be told when it ends early."""
+
+    def __init__(self) -> None:
+        self.next = -1
+        """Behind what was printed; -1 while nothing was."""
+
+    def goes_on(self) -> str:
+        """What to say next, to miss nothing and to have nothing twice."""
+        return f"; --from {self.next} goes on behind what is printed" if self.next >= 0 else ""
+
+
 async def _read(
-    url: str, topic: str, partition: int, place: int, write: Callable[[Record], None], *, follow: bool, left: int
+    url: str,
+    topic: str,
+    partition: int,
+    place: int,
+    write: Callable[[Record], None],
+    printed: Printed,
+    *,
+    follow: bool,
+    left: int,
 ) -> None:
     await probe(url)
     async with AsyncClient(url) as client:
@@ -72,6 +94,7 @@ async def _read(
                     write(record)
                 sys.stdout.flush()
                 left -= len(records)
+                printed.next = reader.offset
 
 
 def _place_of(begin: str) -> int:
@@ -83,13 +106,27 @@ def _place_of(begin: str) -> int:
 
 
 @contextlib.contextmanager
-def _interrupt_told(*, follow: bool) -> Iterator[None]:
+def _early_end_told(url: str, printed: Printed) -> Iterator[None]:
+    """What went wrong with the server, and from where another run prints what this one did not."""
+    try:
+        yield
+    except StreamReplaced as replaced:
+        # An offset of the stream that is gone is a place in no other one.
+        end(*failure(url, replaced))
+    except ClientError as error:
+        code, said = failure(url, error)
+        behind = error.number("next") if isinstance(error, Damaged) else -1
+        end(code, said + (f"; --from {behind} reads on behind it" if behind >= 0 else printed.goes_on()))
+
+
+@contextlib.contextmanager
+def _interrupt_told(printed: Printed, *, follow: bool) -> Iterator[None]:
     """Whoever follows ends it with Ctrl-C. Without that it is a failure: the output ends before the stream does."""
     try:
         yield
     except KeyboardInterrupt:
         if not follow:
-            end(exits.REFUSED, "interrupted; the output may lack records")
+            end(exits.REFUSED, f"interrupted; the output may lack records{printed.goes_on()}")
 
 
 @contextlib.contextmanager

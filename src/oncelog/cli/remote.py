@@ -34,6 +34,10 @@ from oncelog.client.wire import BATCHES, Answer, topic_path
 HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 
+NO_TLS: Final = re.compile(r"\[SSL: (?:WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|PACKET_LENGTH_TOO_LONG)\]")
+"""What OpenSSL says of an answer that is no TLS, in one version or another."""
+
+
 def with_scheme(url: str) -> str:
     """`host:port` alone, as the ready line of a server says it, is that with http://; anything else stays as it is."""
     return f"http://{url}" if HOST_AND_PORT.fullmatch(url) else url
@@ -136,10 +140,17 @@ def failures_told(url: str) -> Iterator[None]:
 def failure(url: str, error: ClientError) -> tuple[int, str]:
     """What went wrong, as (exit code, words)."""
     match error:
+        case Unreachable() if url.startswith("https:") and NO_TLS.search(str(error)):
+            plain = url.replace("https:", "http:", 1)
+            return exits.UNREACHABLE, f"cannot reach {url}: what answers there speaks no TLS (is it {plain}?)"
         case Unreachable():
             return exits.UNREACHABLE, f"cannot reach {url}: {error} (does oncelog serve run there?)"
         case OutcomeUnknown():
             return exits.UNREACHABLE, f"{url} gave no answer, the write may have happened: {error}"
+        case Refused() if not error.has_code:
+            if error.detail:
+                return exits.REFUSED, f"{url} answered {error.status}: {error.detail}"
+            return exits.REFUSED, f"is {url} an oncelog server? it answered {error.status} and said no more"
         case Refused():
             hint = error.members.get("hint")
             code = exits.DAMAGED if isinstance(error, Damaged) else exits.REFUSED
@@ -153,7 +164,9 @@ def end_if_missing(log: Remote, topic: str, partition: int, hint: str) -> TopicI
     """The settings of the topic; ends the verb if there is none, or if it has no such partition."""
     try:
         settings = shaped(log.get(f"/v1/topics/{topic_path(topic)}", {}), TopicInfo)
-    except NotFound:
+    except NotFound as missing:
+        if not missing.has_code:
+            raise  # somebody else's, who knows nothing of streams
         end(exits.REFUSED, f"there is no stream {topic!r}" + (f" ({hint})" if hint else ""))
     if partition >= settings.partitions:
         there = counted(settings.partitions, "partition")
