@@ -9,9 +9,13 @@ WORKERS ?= auto
 ARGS ?=
 
 BIN := .venv/bin
-COMPILED := $(shell python3 tools/compiled.py)
+# Asked of the interpreter that builds: another one may not be able to read the sources.
+COMPILED := $(shell $(firstword $(wildcard .venv/bin/python) $(PYTHON) $(shell command -v python3.11) python3) tools/compiled.py)
+ifneq ($(wildcard .venv/bin/python),)
+$(if $(COMPILED),,$(error tools/compiled.py does not say what is compiled: is .venv sound? make clean removes it))
+endif
 # What it is compiled with, if anything: with another compiler, or none, it is built anew.
-COMPILER := $(if $(filter 1,$(ONCELOG_PURE)),none,$(or $(shell command -v $(CC)),none))
+COMPILER := $(if $(filter 1,$(ONCELOG_PURE)),none,$(or $(shell command -v $(firstword $(CC))),none))
 BUILT_WITH := .venv/.with$(subst /,-,$(COMPILER))
 # Folders that hold no Python yet are left out: the tools refuse an empty folder.
 CODE := setup.py src tests tools $(if $(wildcard bench/*.py),bench) $(if $(wildcard examples/*.py),examples)

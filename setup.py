@@ -17,6 +17,7 @@ What is compiled is written with care, since mypyc takes types at their word:
 import os
 import runpy
 import shutil
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -72,6 +73,12 @@ class AllOrNothing(build_ext):  # type: ignore[misc]
             self.extensions: list[Extension] = []
 
 
+def is_beside_the_sources() -> bool:
+    """Whether what is built lies beside its sources, as it does in a checkout. A wheel or an archive is made from a
+    checkout whose own library is nobody's business."""
+    return "editable_wheel" in sys.argv or "develop" in sys.argv or "--inplace" in sys.argv
+
+
 def remove_built() -> None:
     """What was built before beside the sources would shadow them, whatever becomes of this build."""
     for path in Path("src").rglob("*.so"):
@@ -79,7 +86,14 @@ def remove_built() -> None:
 
 
 reason = pure_reason()
+extensions: list[Extension] = []
+if reason is None:
+    try:
+        extensions = compiled()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - mypyc ends the process where types are not to be had
+        reason = f"mypyc cannot translate it here: {error}"
 if reason is not None:
     print(f"oncelog: stays pure Python: {reason}")  # noqa: T201
-    remove_built()
-setup(ext_modules=[] if reason is not None else compiled(), cmdclass={"build_ext": AllOrNothing})
+    if is_beside_the_sources():
+        remove_built()
+setup(ext_modules=extensions, cmdclass={"build_ext": AllOrNothing})

@@ -30,11 +30,11 @@ def is_stale() -> bool:
     return IS_COMPILED and not any(fingerprint().encode() in library.read_bytes() for library in libraries)
 
 
-def run_from_source(tests: str) -> str:
+def run_from_source(*tests: str) -> str:
     """Run tests in a process where nothing is compiled; returns pytest's closing line."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", tests],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *tests],
         cwd=ROOT,
         env=inherited | {"ONCELOG_PURE": "1"},
         stdout=subprocess.PIPE,

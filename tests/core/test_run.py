@@ -227,3 +227,47 @@ def test_verify_finds_claims_that_are_not_one_per_record(flaw: str) -> None:
         EntryCheck(MemoryIndex(), lambda _: None)(state, 5, 0, bad)
     with pytest.raises(Corruption, match="counts as Duplicate"):
         EntryCheck(MemoryIndex(), lambda _: None)(state, 5, 0, entry.replaced(first=4))
+
+
+# --- what only looks as if it could share a run ---------------------------------------------------------------------
+
+
+def test_one_claim_twice_in_a_turn_is_one_write(log: CoreHarness) -> None:
+    """Two connections of one producer send the same request: each of them is the next one of its row."""
+    for name in ("http:p", "http:q"):
+        log.run(claimed(name, 0))
+    outcomes, _ = together(log, claimed("http:p", 1, 1), claimed("http:q", 1, 2), claimed("http:p", 1, 1), value(3))
+    assert offsets(outcomes) == [2, 3, -1, 4]
+    again = outcomes[2]
+    assert isinstance(again, Confirmed)
+    assert (again.first, again.duplicate) == (2, True)
+    log.replay_all()
+
+
+def test_an_epoch_begins_alone(log: CoreHarness) -> None:
+    """Its row is made anew, which a run does not do."""
+    log.run(claimed("http:p", 0))
+    newer = value(1, claim=requests("http:p", 0, epoch=1, content=b"value 1"))
+    outcomes, entries = together(log, value(0), newer, value(2))
+    assert (offsets(outcomes), entries) == ([1, 2, 3], 3)
+    found = log.run(GetProducer("t", 0, "http:p"))
+    assert isinstance(found, ProducerFound)
+    assert (found.epoch, found.last_sequence, found.first) == (1, 0, 2)
+    late, _ = together(log, value(3), claimed("http:p", 1, 4))
+    assert isinstance(late[1], Refusal), "the epoch before is fenced"
+    log.replay_all()
+
+
+def test_a_claim_with_a_text_that_is_too_long_is_refused_in_a_run_as_alone(log: CoreHarness) -> None:
+    session = "s" * (limits.PRODUCER_SESSION_BYTES_MAX + 1)
+
+    def with_session(name: str) -> AppendValue:
+        digest = content_digest(b"value 1")
+        return value(1, claim=ProducerClaim(name, -1, 1, 1, 1, digest, True, session))
+
+    log.run(value(0, claim=ProducerClaim("x:p", -1, 0, 0, 1, content_digest(b"value 0"), True, "s")))
+    alone = log.run(with_session("x:p"))
+    outcomes, _ = together(log, value(0), with_session("x:p"), value(2))
+    assert type(outcomes[1]) is type(alone)
+    assert isinstance(outcomes[1], Refusal)
+    assert offsets(outcomes) == [1, -1, 2]

@@ -130,14 +130,19 @@ class Running:
     def slow_disk(self) -> Iterator[None]:
         """Nothing becomes durable within the block."""
         writer: Any = self.engine._writer
+        poller: Any = self.engine._poller
         held: list[Any] = []
 
+        def hold() -> None:
+            poller.write = lambda _group: False  # the kernel takes none: all go by the writer
+            writer.write = held.append
+
         def go_on() -> None:
-            del writer.write
+            del poller.write, writer.write
             for group in held:
                 writer.write(group)
 
-        self.on_loop(lambda: setattr(writer, "write", held.append))
+        self.on_loop(hold)
         try:
             yield
         finally:
@@ -201,12 +206,12 @@ def _answer(result: "Future[Result]", look: Callable[[], Result]) -> None:
 
 @contextlib.contextmanager
 def running(
-    directory: Path | None = None, *, engine: Settings = SETTINGS, sweep_s: float = http.SWEEP_S, **settings: Any
+    directory: Path | None = None, *, engine: Settings = SETTINGS, sweep_s: float | None = None, **settings: Any
 ) -> Iterator[Running]:
     """A server over a directory, or in memory if there is none, for as long as the block. `settings` are those of
-    `HttpSettings`; `sweep_s` is how often it looks for clients that are too slow."""
+    `HttpSettings`; `sweep_s` is how often it looks for clients that are too slow, if not as they say."""
     chosen = HttpSettings(address="127.0.0.1:0", **settings)
-    with mock.patch.object(http, "SWEEP_S", sweep_s):
+    with contextlib.nullcontext() if sweep_s is None else mock.patch.object(http, "_sweep_s", return_value=sweep_s):
         server = Running(directory, engine, chosen)
         try:
             yield server

@@ -230,6 +230,37 @@ def test_client_with_nothing_in_line_is_read_again_as_soon_as_no_command_waits(t
         assert not server.server.paused
 
 
+def test_client_whose_appends_are_alike_is_read_no_more_while_commands_wait(topic: str) -> None:
+    """As any other client: the short way of an append asks the engine, too."""
+    path = f"/v1/stream/{topic}"
+    with running(sweep_s=3600) as server, server.client() as client:
+        assert server.ask("PUT", path, headers={"Content-Type": "text/plain"}).status == 201
+        for _ in range(3):
+            assert client.ask("POST", path, b"x", {"Content-Type": "text/plain"}).status == 204
+        commits = server.engine.commits
+        server.on_loop(lambda: setattr(commits, "held", True))
+        client.send(request("POST", path, b"x"))
+        server.until(lambda: commits.waiting == 1)
+        assert len(server.on_loop(lambda: list(server.server.paused))) == 0, "it was not known yet that it waits"
+        client.send(request("POST", path, b"x"))
+        server.until(lambda: len(server.server.paused) == 1)
+        server.on_loop(lambda: setattr(commits, "held", False))
+        server.on_loop(server.engine._take_waiting)
+        assert [client.answer().next_offset for _ in range(2)] == [4, 5]
+        server.until(lambda: not server.server.paused)
+
+
+def test_refusal_behind_a_read_does_not_overtake_its_answer(topic: str) -> None:
+    """It is known at once when its turn to begin comes, which is before the read's own answer is written."""
+    with running(long_poll_ms=100) as server, server.client() as client:
+        server.ask("PUT", f"/v1/stream/{topic}", headers={"Content-Type": "text/plain"})
+        client.send(
+            request("GET", f"/v1/stream/{topic}?offset=0&live=long-poll")
+            + request("POST", f"/v1/stream/{topic}-none", b"[1,2]", {"Content-Type": "application/json"})
+        )
+        assert [client.answer().status for _ in range(2)] == [204, 404]
+
+
 def test_many_small_requests_are_all_answered(shared: Running, text: str) -> None:
     with shared.client() as client:
         for _ in range(3):

@@ -136,3 +136,14 @@ def test_every_metric_is_documented_and_no_other(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         text = server.ask("GET", "/metrics").body.decode()
     assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == documented
+
+
+def test_server_looks_by_itself_whether_there_is_room() -> None:
+    with on_a_disk_that_fills_up() as (server, disk):
+        said: list[str] = []
+        server.server._room._say = said.append
+        disk.full = True
+        while write(server) == 204:
+            pass
+        server.until(lambda: bool(said))
+        assert said[0].startswith("writes are refused: the disk has no room")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.entry import PACKED_ID, Appended, Compound, TopicCreated
-from oncelog.core.flat import Stream
+from oncelog.core.entry import PACKED_ID, Appended, Claimed, Compound, HolesAdded, Operation, TopicCreated
+from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.row_codec import encode_row
 from oncelog.core.rows import Table, TopicConfig
 from oncelog.errors import Corruption, DiskFull
@@ -286,3 +286,14 @@ def test_merging_gives_way_when_the_index_is_pressed_but_for_a_step_per_commit(l
     pressed[0] = False
     assert not builder.maintain()
     assert index.steps == 10
+
+
+@pytest.mark.parametrize(
+    "torn", [Claimed(2, ProducerClaim("http:p", 0, 0, 0, 1), 0, []), HolesAdded(2, [0], 1)], ids=["claim", "holes"]
+)
+def test_entry_with_a_list_that_is_too_short_is_damage(torn: Operation) -> None:
+    entries = [Compound(5, [TopicCreated(1, "t", [2], TopicConfig())]), Compound(6, [torn])]
+    payload = GROUP_HEADER.pack(1, 2) + b"".join(b"".join(encode_entry(entry)) for entry in entries)
+    index = MemoryIndex()
+    with pytest.raises(Corruption, match="does not follow"):
+        replay_group(state_at(index), index, Places(), 1, payload)

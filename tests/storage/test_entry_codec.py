@@ -178,3 +178,34 @@ def test_claim_with_fewer_or_more_fields_is_read(fields: list[object]) -> None:
     ((_, _, found),) = decode_group(GROUP_HEADER.pack(1, 1) + struct.pack("<I", len(entry)) + entry)
     assert isinstance(found, e.Appended)
     assert found.claim == ProducerClaim("p", 3, 4, 4, 1, b"d" * 16 if len(fields) > 5 else b"")
+
+
+CLAIMED_FIELDS: list[tuple[object, bool]] = [
+    (["p", 3, 4, 4, 1, b"d" * 16], True),
+    (["p", 3, 4, 4, 1, "ZGRkZA=="], False),
+    (["p", 3, 4, 4.0, 1], False),
+    ([b"p", 3, 4, 4, 1], False),
+    (["p", 3, 4, 4, 1, b"", 1], False),
+    (["p", 3, 4, 4], False),
+    (None, False),
+]
+
+
+@pytest.mark.parametrize(("fields", "is_claim"), CLAIMED_FIELDS)
+def test_claim_inside_of_an_operation_is_of_its_types_or_told(fields: object, is_claim: bool) -> None:
+    body = msgspec.msgpack.encode([2, fields, 0, [2, 0, 1], False])
+    operation = struct.pack("<BI", e.Claimed.tag, len(body)) + body
+    entry = struct.pack("<QBI", TIME_NS, 2, 1) + operation
+    payload = GROUP_HEADER.pack(1, 1) + struct.pack("<I", len(entry)) + entry
+    if is_claim:
+        assert len(list(decode_group(payload))) == 1
+    else:
+        with pytest.raises(Corruption):
+            list(decode_group(payload))
+
+
+def test_append_whose_lengths_leave_bytes_over_is_told() -> None:
+    payload = bytearray(group(e.Appended(2, 0, 1, b"batch", TIME_NS)))
+    payload[GROUP_HEADER.size + 13 + 32] -= 1
+    with pytest.raises(Corruption, match="do not add up"):
+        list(decode_group(bytes(payload)))

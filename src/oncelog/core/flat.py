@@ -2,8 +2,8 @@
 
 Nearly all traffic is appends of one record, and nearly all of their cost is making and reading these few objects. They
 are therefore classes that mypyc compiles to plain structures with their numbers inside, together with the modules on
-the path of an append (`setup.py` lists them); without a compiler they are ordinary classes with slots. Everything else
-that is asked, stored or answered is a `msgspec.Struct` in `command`, `entry`, `outcome` and `rows`.
+the path of an append (`tools/compiled.py` lists them); without a compiler they are ordinary classes with slots.
+Everything else that is asked, stored or answered is a `msgspec.Struct` in `command`, `entry`, `outcome` and `rows`.
 
 Values only: none of them holds anything that could lead back to it, so the collector need not look at them. Fields
 stand in the order of `fields`, which is the order on disk: one may be added at the end with a default, none removed.

@@ -1,6 +1,6 @@
 """Where commands come in: the few steps between a face and the commit loop, taken for every command.
 
-Compiled with the rest of the path of an append (`setup.py`), which is why it stands apart from the engine.
+Compiled with the rest of the path of an append (`tools/compiled.py`), which is why it stands apart from the engine.
 """
 
 from collections.abc import Callable

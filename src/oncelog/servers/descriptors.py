@@ -2,12 +2,29 @@
 it, and for `doctor`, which foretells it."""
 
 import contextlib
+import os
 import resource
+import sys
 
 from oncelog import limits
 
 FILES_BESIDE_SOCKETS = 512
 """Descriptors for segments, the index, threads and pipes."""
+
+
+_STANDARD = 3
+"""Input, output, errors."""
+
+
+def keep_standard_ones() -> None:
+    """Before any file is opened: whoever starts us without one of the three would have a segment in its place, and what
+    is written there as an error, by whatever library, would be written into the log."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < _STANDARD:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115 - for as long as the process lives
 
 
 def files_wanted(connections: int) -> int:

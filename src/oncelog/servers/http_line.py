@@ -1,9 +1,9 @@
 """The line of one connection: requests that wait for their answers, in their order; and the short way of an append.
 
 Nearly every request is an append like the one before it (`protocols/http/template.py`): it is read by comparison,
-submitted, and answered on its own. That way is here, compiled with the rest of the path of an append (`setup.py`).
-Whatever is not plain about a request or an answer is the connection's (`http_connection.py`), which is a `Line` with
-everything else.
+submitted, and answered on its own. That way is here, compiled with the rest of the path of an append
+(`tools/compiled.py`). Whatever is not plain about a request or an answer is the connection's (`http_connection.py`),
+which is a `Line` with everything else.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ import uvloop
 from oncelog.engine.engine import Engine
 from oncelog.engine.open import end_process, open_engine, open_in_memory
 from oncelog.servers.counts import Counts
-from oncelog.servers.descriptors import allow_files, connections_allowed, files_wanted
+from oncelog.servers.descriptors import allow_files, connections_allowed, files_wanted, keep_standard_ones
 from oncelog.servers.http import HttpServer
 from oncelog.servers.room import refuse_to_begin
 from oncelog.servers.settings import Address, ServerSettings
@@ -27,6 +27,7 @@ from oncelog.storage.index.child import journal_directory
 
 def run(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     """Serve until a signal. Raises StorageError if the log cannot be opened, OSError if an address cannot be used."""
+    keep_standard_ones()
     return uvloop.run(_serve(settings, ready))
 
 

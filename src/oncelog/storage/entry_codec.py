@@ -70,7 +70,8 @@ def _told(value: Any) -> tuple[Any, ...]:
 
 def _claim_read(kind: type, value: Any) -> ProducerClaim:
     assert kind is ProducerClaim
-    return claim_of_fields(msgspec.convert(value, ClaimFields))
+    # Without its own word for bytes, a text in their place would be taken for base64.
+    return claim_of_fields(msgspec.convert(value, ClaimFields, builtin_types=(bytes,)))
 
 
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_told).encode

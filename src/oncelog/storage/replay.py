@@ -77,13 +77,13 @@ def replay_group(
             if not front or count:
                 raise Corruption(f"group {group} holds entry {number}, expected {state.entry_number + 1}")
             state.entry_number = number - 1
-        if type(entry) is not Appended or not is_loaded(state, entry):
-            load(state, index, entry)
-        if check is not None:
-            check(state, number, entry_at, entry)
         try:
+            if type(entry) is not Appended or not is_loaded(state, entry):
+                load(state, index, entry)
+            if check is not None:
+                check(state, number, entry_at, entry)
             apply(state, entry)
-        except (AssertionError, KeyError, ValueError, struct.error, msgspec.DecodeError) as error:
+        except (AssertionError, IndexError, KeyError, ValueError, struct.error, msgspec.DecodeError) as error:
             # The frame's checksum holds, so these bytes were written: by a bug, or by another hand. Name the entry.
             raise Corruption(
                 f"entry {number} in group {group} does not follow from the ones before: {error}"
