@@ -132,6 +132,22 @@ def test_lines_that_were_added_are_stored_and_a_shorter_input_is_refused(url: st
     assert b"has only 1; nothing was stored by this run (another input takes another --producer)" in refused.stderr
 
 
+def test_last_line_without_an_end_is_stored_with_a_warning(url: str) -> None:
+    arguments = ("append", "open", "--create", "--json-lines", "--producer", "p", "--resume")
+    first = run(*arguments, url=url, given=b"1\n2")
+    assert first.returncode == exits.DONE
+    assert first.stderr.decode() == (
+        "line 2 has no line end, and is stored as it is: if more of it comes, --resume refuses the input\n"
+    )
+    assert run(*arguments, url=url, given=b"1\n2").stderr == b"", "nothing was stored by this run"
+    assert run(*arguments, url=url, given=b"1\n2\n3\n").stderr == b"", "it had come to its end"
+    assert run(*arguments, url=url, given=b"1\n2\n3\n4\n ").stderr == b"", "a blank line is no record"
+    grown = run(*arguments, url=url, given=b"1\n2\n3\n45\n")
+    assert b"line 4 is not the one" in grown.stderr
+    unnamed = run("append", "open", "--json-lines", url=url, given=b"5")
+    assert unnamed.stderr == b"", "nobody goes on with it"
+
+
 @pytest.mark.parametrize("blank", [b"", b"\n \n"], ids=["", "blank lines"])
 def test_name_of_another_input_is_refused_and_none_of_its_lines_is_lost(url: str, blank: bytes) -> None:
     """As many lines as the first one had would be taken for stored."""

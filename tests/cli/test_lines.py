@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,16 @@ LONG = b"x" * (lines.BATCH_VALUE_BYTES_MAX // 3 + 1)
 def test_lines_lose_their_newline_and_nothing_else() -> None:
     assert list(lines_of(io.BytesIO(b"a\n\n b \r\nlast"), 9)) == [b"a", b"", b" b \r", b"last"]
     assert list(lines_of(io.BytesIO(b""), 9)) == []
+
+
+@pytest.mark.parametrize(("content", "is_open"), [(b"", False), (b"a\n", False), (b"a\nb", True), (b"a\n\n", False)])
+def test_last_line_without_an_end_is_known(content: bytes, is_open: bool) -> None:
+    lines = lines_of(io.BytesIO(content), 9)
+    for _ in range(content.count(b"\n") + is_open):
+        next(lines)
+    with pytest.raises(StopIteration) as end:
+        next(lines)
+    assert end.value.value is is_open
 
 
 def test_line_over_the_limit_is_cut_behind_it_and_is_the_last() -> None:

@@ -58,6 +58,10 @@ def test_help_of_append_tells_the_type_of_a_new_stream() -> None:
     assert "text/plain" in said("append", "--help")
 
 
+def test_help_of_append_warns_of_a_line_that_is_still_written() -> None:
+    assert "without a line end" in " ".join(said("append", "--help").replace("│", " ").split())
+
+
 def test_no_verb_and_an_unknown_verb_are_usage_errors() -> None:
     assert CliRunner().invoke(app, []).exit_code == exits.USAGE
     assert CliRunner().invoke(app, ["frobnicate"]).exit_code == exits.USAGE

@@ -38,6 +38,10 @@ OCTETS: Final = "application/octet-stream"
 """Lines travel in raw batches, which go to a stream of any type."""
 
 
+RESUME_HELP: Final = (
+    "With --producer: go on behind the lines that are stored. A last line without a line end is stored too: if it was "
+    "still being written, this import can never go on."
+)
 CREATE_HELP: Final = "Make the stream if there is none: of text/plain, with --json-lines of application/json."
 
 
@@ -93,9 +97,7 @@ def append_command(
             help="Name this import, so that it can be resumed. A name belongs to one input.",
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="With --producer: go on behind the lines that are stored.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help=RESUME_HELP)] = False,
     create: Annotated[bool, typer.Option("--create", help=CREATE_HELP)] = False,
     partition: PartitionOption = 0,
     json: Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")] = False,
@@ -258,6 +260,10 @@ def _append_import(
         before = counted(known.last_line + 1, "line")
         raise OtherInput(f"this import had stored {before}, this input has only {source.lines:,}")
     summary.skipped = known.last_line + 1
+    # Of lines that end none changes any more.
+    if source.is_open and so_far.next_line == source.lines + 1 and source.lines > summary.skipped:
+        what = f"line {source.lines:,} has no line end, and is stored as it is"
+        say(f"{what}: if more of it comes, --resume refuses the input", "yellow")
 
 
 def _about_to_be_sent(batches: Iterable[Batch], so_far: SoFar) -> Iterator[Batch]:

@@ -45,6 +45,8 @@ class Source:
         self.total_bytes: int | None = None
         self.bytes = 0
         self.lines = 0
+        self.is_open = False
+        """All was read, and the last line has no end: somebody may still be writing it."""
         self._path = path
         self._file: BinaryIO | None = None
 
@@ -67,7 +69,7 @@ class Source:
 
     def __iter__(self) -> Iterator[bytes]:
         assert self._file is not None
-        for line in _readable(self._file, "stdin" if is_stdin(self._path) else str(self._path)):
+        for line in self._readable(self._file):
             self.bytes += len(line) + 1
             self.lines += 1
             if len(line) > RECORD_BYTES_MAX:
@@ -78,18 +80,13 @@ class Source:
                 raise LineInvalid(self.lines, f"is not JSON: {problem}")
             yield line
 
-
-def _readable(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """Its lines. An error of the system is told apart here, where it can be one of the input alone."""
-    lines = lines_of(file, RECORD_BYTES_MAX)
-    while True:
+    def _readable(self, file: BinaryIO) -> Iterator[bytes]:
+        """Its lines. An error of the system is told apart here, where it can be one of the input alone."""
         try:
-            line = next(lines, None)
+            self.is_open = yield from lines_of(file, RECORD_BYTES_MAX)
         except OSError as error:
+            name = "stdin" if is_stdin(self._path) else str(self._path)
             raise InputLost(f"cannot read {name}: {error.strerror or error}") from None
-        if line is None:
-            return
-        yield line
 
 
 class SoFar:

@@ -6,7 +6,7 @@ batches at the same lines, so what one has stored is a duplicate for the other. 
 may therefore end a batch of a resumable import.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import BinaryIO, Final, NamedTuple
 
 from oncelog.limits import KIB
@@ -24,17 +24,20 @@ class Batch(NamedTuple):
     values: list[bytes]
 
 
-def lines_of(file: BinaryIO, bytes_max: int) -> Iterator[bytes]:
-    """Each line without its newline; the last one counts also if it has none.
+def lines_of(file: BinaryIO, bytes_max: int) -> Generator[bytes, None, bool]:
+    """Each line without its newline; the last one counts also if it has none. Returns whether it has none.
 
     Of a line over `bytes_max` come its first `bytes_max + 1` bytes, and then nothing: such input is refused, and what
     was taken for lines may be a device or an image that has no newline at all.
     """
+    is_open = False
     while line := file.readline(bytes_max + 1):
         content = line.removesuffix(b"\n")
+        is_open = len(content) == len(line)
         yield content
         if len(content) > bytes_max:
-            return
+            break
+    return is_open
 
 
 def batches_of(lines: Iterable[bytes], *, after: int = -1, skip_blank: bool = False) -> Iterator[Batch]:
