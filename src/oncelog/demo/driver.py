@@ -5,6 +5,7 @@
 Each pass brings every pipeline to the end of what is there. The pass that began after the writers had ended (the file
 `WRITING_DONE` is there) is the last; the audit follows when it is asked for (`AUDIT_WANTED`). A line of JSON on stdout
 tells of each batch. Nothing here knows of kills: the next driver is told the same, finds the same files, and goes on.
+It ends when its stdin does.
 """
 
 import sys
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from oncelog.demo import flows
+from oncelog.demo import flows, lifeline
 from oncelog.demo.orders import PARTITIONS, PAYMENTS
 from oncelog.demo.places import Places
 
@@ -73,6 +74,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
+    lifeline.hold()
     from oncelog.pipelines.running import PipelineFailed, PipelineRefused
 
     try:

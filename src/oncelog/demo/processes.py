@@ -1,7 +1,8 @@
 """Processes that the demo starts, kills with SIGKILL, starts again, and never leaves behind.
 
 Each has a session of its own: an interrupt from the keyboard reaches only the demo, and a kill reaches whatever the
-process has started, such as the virtual machine and the workers of a Spark driver.
+process has started, such as the virtual machine and the workers of a Spark driver. Each has a pipe of the demo's as its
+stdin, by which it sees that the demo has ended (`lifeline`).
 """
 
 import asyncio
@@ -102,7 +103,7 @@ class Process:
         with self._errors.open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,

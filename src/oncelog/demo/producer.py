@@ -1,4 +1,4 @@
-"""One producer of the demo, a process of its own so that it can be killed.
+"""One producer of the demo, a process of its own so that it can be killed. It ends when its stdin does.
 
 python -m oncelog.demo.producer '{"url": …, "face": …, "producer": …, …}'
 """
@@ -7,12 +7,14 @@ import sys
 
 import msgspec
 
+from oncelog.demo import lifeline
 from oncelog.demo.faces import face_of
 from oncelog.demo.faces.face import Context, Told
 from oncelog.errors import OncelogError
 
 
 def main() -> int:
+    lifeline.hold()
     told = msgspec.json.decode(sys.argv[1], type=Told)
     context = Context(told)
     try:

@@ -7,9 +7,8 @@
    rebuilds the log from its journal.
 
 When the run ends, well or badly, or is interrupted or told to end (SIGINT, SIGTERM, SIGHUP), nothing that was started
-stays: no process, and no folder unless it is to be kept. A kill -9 of the demo itself is beyond that: nobody is left to
-clean up. Its processes have sessions of their own and stay, and so does the folder `oncelog-demo-…` in the temporary
-directory. The command lines of server, producers and Spark driver name that folder, so they can be found and ended.
+stays: no process, and no folder unless it is to be kept. After a kill -9 of the demo itself its processes end too, by
+their `lifeline`; the folder `oncelog-demo-…` in the temporary directory stays, as nobody is left to remove it.
 """
 
 import asyncio

@@ -24,6 +24,8 @@ CHECKPOINT_BYTES: Final = 256 * 1024
 """Both small, so that segments change and the index is committed between two kills, and the directory stays small."""
 
 RUN: Final = "from oncelog.cli.main import main; main()"
+RUN_BOUND: Final = f"from oncelog.demo.lifeline import hold; hold(); {RUN}"
+"""It ends with the demo. Its index builder ends with it."""
 
 _STDERR_SHOWN_BYTES: Final = 2_000
 
@@ -58,8 +60,8 @@ class Server:
         with self._errors.open("ab") as errors:
             # A session of its own: an interrupt from the keyboard reaches only us.
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", RUN, *arguments,
-                stdout=asyncio.subprocess.PIPE, stderr=errors, start_new_session=True,
+                sys.executable, "-c", RUN_BOUND, *arguments,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors, start_new_session=True,
             )  # fmt: skip
         assert self._process.stdout is not None
         try:
