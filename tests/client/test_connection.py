@@ -245,7 +245,7 @@ def test_why_there_is_no_connection_is_said_in_words(
     run(main())
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:1", "ftp://a", "http://", "http://a/path", "http://a?x=1", "http://u@a"])
+@pytest.mark.parametrize("url", ["127.0.0.1", "ftp://a", "http://", "http://a/path", "http://a?x=1", "http://u@a"])
 def test_an_address_that_cannot_be_used_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="address"):
         parse_address(url)
@@ -253,6 +253,8 @@ def test_an_address_that_cannot_be_used_is_refused(url: str) -> None:
 
 def test_addresses_are_read() -> None:
     assert parse_address("http://host") == Address("host", 4437, None)
+    assert parse_address("127.0.0.1:1") == Address("127.0.0.1", 1, None)
+    assert parse_address("[::1]:80") == Address("::1", 80, None)
     assert parse_address("http://[::1]:80/").host_header == "[::1]:80"
     secure = parse_address("https://host")
     assert (secure.port, secure.tls is None) == (443, False)

@@ -461,6 +461,16 @@ def test_after_the_delivery_timeout_the_outcome_is_unknown_and_the_lane_ends() -
     assert batches[0].state is not BatchState.SENT
 
 
+def test_what_was_never_sent_is_told_so_with_what_was_in_the_way() -> None:
+    lane, (one,) = flying(1, delivery_timeout_ms=1000)
+    lane.lost(one, sent=False, now=0.5)
+    lane.expire(1.0, "no connection to h:1: refused")
+    ((error, batch),) = (one for one in lane.drain()[0] if isinstance(one, Failure))
+    assert type(error).__name__ == "OutcomeUnknown"
+    assert str(error).endswith("and never sent: nothing of it is written; no connection to h:1: refused")
+    assert not batch.maybe_written
+
+
 def test_the_delivery_timeout_counts_from_the_first_attempt() -> None:
     lane, (one,) = flying(1, delivery_timeout_ms=1000)
     for now in (0.3, 0.6, 0.9):

@@ -448,6 +448,7 @@ def test_a_dead_letter_stream_that_refuses_too_stops_the_producer_with_the_first
             with pytest.raises(Malformed, match="batch_refused") as caught:
                 await producer.flush()
             assert "topic_missing" in str(caught.value.__cause__)
+            assert "'dead' did not take it as a dead letter: 404 topic_missing" in str(caught.value)
 
     run(main())
 

@@ -14,6 +14,7 @@ from oncelog.client import (
     AsyncClient,
     BatchResult,
     Client,
+    ClientError,
     CommitAppend,
     CommitRecord,
     ConditionFailed,
@@ -23,8 +24,10 @@ from oncelog.client import (
     ExpectedTail,
     Fenced,
     IdConflict,
+    Malformed,
     NotFound,
     OffsetGone,
+    OutcomeUnknown,
     ProducerOptions,
     PublishStage,
     SequenceConflict,
@@ -229,6 +232,28 @@ def test_a_resumed_run_that_was_overtaken_by_far_is_refused(client: Client) -> N
     with pytest.raises(SequenceConflict):
         new.close()
     assert values(client, "overtaken") == list(range(13))
+
+
+def test_a_producer_whose_stream_was_made_anew_is_told_what_to_do(client: Client) -> None:
+    client.stream("anew").create()
+    with client.producer("anew", producer_id="p") as producer:
+        producer.append(1)
+        producer.flush()
+        client.delete_topic("anew")
+        client.stream("anew").create()
+        producer.append(2)
+        with pytest.raises(Malformed, match="the stream was deleted and made again, or another server answers"):
+            producer.flush()
+        with suppress(ClientError):
+            producer.close()
+
+
+def test_a_producer_that_reaches_nobody_says_so() -> None:
+    with Client("127.0.0.1:1") as client:
+        producer = client.producer("any", producer_id="p", delivery_timeout_ms=300)
+        producer.append(1)
+        with pytest.raises(OutcomeUnknown, match="never sent: nothing of it is written; no connection to"):
+            producer.flush()
 
 
 def test_a_wrong_content_type_is_a_conflict_and_no_gap(client: Client) -> None:

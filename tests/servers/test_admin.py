@@ -20,6 +20,7 @@ def test_topic_is_made_agreed_with_and_told(shared: Running, topic: str) -> None
     assert shared.ask("PUT", path, body).status == 200
     other = shared.ask("PUT", path, b'{"partitions": 2}')
     assert (other.status, other.code, other.json["topic"]) == (409, "topic_exists", topic)
+    assert "it has content_type 'text/plain', dedupe_floor_ms -1, id_zone 'z', not " in other.json["detail"]
     told = shared.ask("GET", path).json
     assert told.pop("created_ms") > 1_700_000_000_000
     assert told == {

@@ -27,6 +27,9 @@ ERROR_NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
 OnAnswer = Callable[[Answer | ConnectionLost], None]
 
 
+_HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+
+
 class Address(NamedTuple):
     """Where the server is."""
 
@@ -42,8 +45,9 @@ class Address(NamedTuple):
 
 
 def parse_address(url: str, tls: ssl.SSLContext | None = None) -> Address:
-    """`http://host:port` or `https://host:port`, without a path. ValueError says what is wrong."""
-    parts = urlsplit(url)
+    """`http://host:port` or `https://host:port`, without a path; `host:port` alone, as a server's ready line says it,
+    is the first. ValueError says what is wrong."""
+    parts = urlsplit(f"http://{url}" if _HOST_AND_PORT.fullmatch(url) else url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
         raise ValueError(f"{url!r}: the address of a server is http://host:port, without a path")
     if parts.username is not None:

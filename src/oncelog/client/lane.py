@@ -217,17 +217,18 @@ class Lane:
         self._settle()
         self._release(now)
 
-    def expire(self, now: float) -> None:
-        """Ends the lane if its oldest batch has been tried for too long."""
+    def expire(self, now: float, why: str = "") -> None:
+        """Ends the lane if its oldest batch has been tried for too long. `why`: what kept it from the server last."""
         if self.ended or self.burial is not None or not self.batches:
             return
         head = self.batches[0]
         if now < head.first_attempt_s + self._settings.delivery_timeout_ms / 1000:
             return
         self._forget_sent()
+        tried = f"in {head.attempts} attempts" if head.maybe_written else "and never sent: nothing of it is written"
         unknown = OutcomeUnknown(
             f"sequence {head.seq} of partition {self.partition} was not confirmed within "
-            f"{self._settings.delivery_timeout_ms:g} ms, in {head.attempts} attempts"
+            f"{self._settings.delivery_timeout_ms:g} ms, {tried}" + (f"; {why}" if why else "")
         )
         self._end(head.error or unknown)
 

@@ -74,6 +74,8 @@ class AsyncIdempotentProducer:
         self._unyielded_bytes = 0
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._kept_away = ""
+        """Why there is no connection, of the last attempt to make one."""
         self._burials: dict[int, asyncio.Task[None]] = {}
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._retry_at = 0.0
@@ -305,7 +307,7 @@ class AsyncIdempotentProducer:
             return
         now = self._loop.time()
         for lane in list(self._busy.values()):
-            lane.expire(now)
+            lane.expire(now, self._kept_away)
             lane.fill(now, eager=self._flushing > 0)
             if lane.ready(now):
                 self._send(lane, now)
@@ -366,7 +368,9 @@ class AsyncIdempotentProducer:
         caller = self.stream.caller
         try:
             self._connection = await connect(caller.address, caller.timeouts.connect_s)
-        except ConnectionLost:
+            self._kept_away = ""
+        except ConnectionLost as error:
+            self._kept_away = str(error)
             self._retry_at = self._loop.time() + self._backoff.next_s()
         finally:
             self._connecting = None
@@ -470,6 +474,7 @@ class AsyncIdempotentProducer:
                 )
         except ClientError as error:
             batch.error.__cause__ = error
+            batch.error.args = (f"{batch.error}; and {stream.topic!r} did not take it as a dead letter: {error}",)
             lane.burial_failed()
         else:
             lane.buried(stream.topic, self._loop.time())

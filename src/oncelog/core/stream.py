@@ -87,7 +87,9 @@ def _agreed(state: State, topic: Topic, command: CreateTopic) -> Outcome:
     if is_same_type(config.content_type, topic.config.content_type):
         config = msgspec.structs.replace(config, content_type=topic.config.content_type)
     if topic.config != config:
-        return TopicExists(command.name, "it has other settings")
+        differ = [name for name in config.__struct_fields__ if getattr(config, name) != getattr(topic.config, name)]
+        there, asked = ({name: getattr(one, name) for name in differ} for one in (topic.config, config))
+        return TopicExists(command.name, f"it has {told(there)}, not {told(asked)}")
     if len(topic.stream_ids) != command.partitions:
         return TopicExists(command.name, f"it has {len(topic.stream_ids)} partitions")
     first = state.streams[topic.stream_ids[0]]
@@ -95,6 +97,11 @@ def _agreed(state: State, topic: Topic, command: CreateTopic) -> Outcome:
     if first.closed != command.close:
         return TopicExists(command.name, TopicExists.CLOSED if first.closed else TopicExists.OPEN)
     return TopicDone(topic.topic_id, list(topic.stream_ids), False, first.tail, first.closed)
+
+
+def told(settings: dict[str, object]) -> str:
+    """Settings in words."""
+    return ", ".join(f"{name} {value!r}" for name, value in settings.items())
 
 
 def decide_add_partitions(state: State, command: AddPartitions, now_ns: int) -> Decision:

@@ -11,6 +11,8 @@ Left out: epochs owned by the server (`core.producer` has its own test against l
 import re
 from typing import Any
 
+import msgspec
+
 from oncelog import limits
 from oncelog.core import command as c
 from oncelog.core import outcome as o
@@ -36,7 +38,10 @@ class Model(StageModel):
         topic = self.topics.get(command.name)
         if topic is not None:
             if topic["config"] != command.config:
-                return o.TopicExists(command.name, "it has other settings")
+                there, asked = (msgspec.structs.asdict(one) for one in (topic["config"], command.config))
+                differ = [name for name in asked if asked[name] != there[name]]
+                has, wants = (", ".join(f"{name} {one[name]!r}" for name in differ) for one in (there, asked))
+                return o.TopicExists(command.name, f"it has {has}, not {wants}")
             if len(topic["streams"]) != command.partitions:
                 return o.TopicExists(command.name, f"it has {len(topic['streams'])} partitions")
             first = self.streams[topic["streams"][0]]

@@ -140,7 +140,9 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     ),
 }
 
-NO_TOPIC: Final = Rule(404, "there is no stream {topic!r}", "create it first: PUT the stream's URL")
+NO_TOPIC: Final = Rule(
+    404, "there is no stream {topic!r}", "create it first: PUT the stream's URL, or stream(…).create() in Python"
+)
 """Of a missing partition 0: every topic has one, so there is no topic."""
 
 NO_PRODUCER: Final = RULES[o.NotFound]._replace(
