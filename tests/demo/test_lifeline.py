@@ -16,7 +16,9 @@ from oncelog.demo import driver
 from oncelog.demo.faces.face import Told
 from oncelog.demo.processes import session_members
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the system does not tell of others' processes")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="the system does not tell of others' processes"
+)
 
 GONE_WITHIN_S = 30
 
@@ -58,14 +60,18 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def outlived_by(*arguments: str) -> list[int]:
-    """Processes that are still there after their demo was killed, although they had time to go."""
+def outlived_by(*arguments: str, count: int) -> list[int]:
+    """Which of `count` processes are still there after their demo was killed, although they had time to go."""
     with subprocess.Popen([sys.executable, "-c", *arguments], stdout=subprocess.PIPE) as demo:
-        assert demo.stdout is not None
-        session = int(demo.stdout.readline())
-        watched = {os.pidfd_open(pid): pid for pid in session_members(session)}
-        assert watched
-        demo.kill()
+        try:
+            assert demo.stdout is not None
+            session = int(demo.stdout.readline())
+            # The index builder has a session of its own.
+            children = Path(f"/proc/{session}/task/{session}/children").read_text().split()
+            watched = {os.pidfd_open(pid): pid for pid in (session, *map(int, children))}
+            assert len(watched) == count
+        finally:
+            demo.kill()
     try:
         return [pid for file, pid in watched.items() if not select.select([file], [], [], GONE_WITHIN_S)[0]]
     finally:
@@ -76,17 +82,24 @@ def outlived_by(*arguments: str) -> list[int]:
 
 
 def test_server_and_its_index_builder_end_with_the_demo(tmp_path: Path) -> None:
-    assert outlived_by(SERVER, str(tmp_path)) == []
+    assert outlived_by(SERVER, str(tmp_path), count=2) == []
 
 
 def test_producer_that_waits_for_an_answer_ends_with_the_demo(tmp_path: Path, silent: str) -> None:
     told = Told(silent, "ids", "ids-0", 1, 0, 10, str(tmp_path / "ledger.jsonl"))
     arguments = ("oncelog.demo.producer", msgspec.json.encode(told).decode())
-    assert outlived_by(PROCESS, str(tmp_path), *arguments) == []
+    assert outlived_by(PROCESS, str(tmp_path), *arguments, count=1) == []
 
 
-def test_driver_ends_with_the_demo(tmp_path: Path, silent: str) -> None:
+def test_producer_and_driver_are_killed_when_their_stdin_ends(tmp_path: Path, silent: str) -> None:
+    """Whatever they wait for, and not only when they want to say something."""
     pytest.importorskip("pyspark", reason="without it a driver ends by itself")
-    told = driver.Told(silent, silent, str(tmp_path), 1, str(tmp_path / "report.html"), 1, 1.0)
-    arguments = ("oncelog.demo.driver", msgspec.json.encode(told).decode())
-    assert outlived_by(PROCESS, str(tmp_path), *arguments) == []
+    for told, module in (
+        (Told(silent, "ids", "ids-0", 1, 0, 10, str(tmp_path / "ledger.jsonl")), "producer"),
+        (driver.Told(silent, silent, str(tmp_path), 1, str(tmp_path / "report.html"), 1, 1.0), "driver"),
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-m", f"oncelog.demo.{module}", msgspec.json.encode(told).decode()],
+            stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, check=False,
+        )  # fmt: skip
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
