@@ -1,4 +1,5 @@
-"""P1, P2, P3, P4, P5 and P12 over HTTP, on a real process and disk: fifteen of the rounds of which the loop does 300.
+"""P1, P2, P3, P4, P5 and P12 over HTTP, on a real process and disk: fifteen of the rounds of which the loop does 300, with
+and without a bad network before it.
 
 A judge that no bug can fail proves nothing: bugs are put into a writer, the ledger and the server, and must be found.
 """
@@ -14,7 +15,7 @@ from oncelog.testing.kill.engine_client import processes_of
 from tests.crash.planted import SLOW_WRITES
 
 ROUNDS = 15
-ROUNDS_WITH_PROXY = 5
+ROUNDS_WITH_PROXY = 15
 ROUNDS_WITH_BUG = 3
 
 CONFIRM_BEFORE_WRITING = """

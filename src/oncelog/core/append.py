@@ -301,7 +301,8 @@ def _known_id_again(
         elif isinstance(verdict, Gap | EpochMustStartAtZero) and not renews and _is_there(state, answer.stream_id):
             # Had this very request succeeded before, its sequence would be known: it is early, and must be used up in
             # its turn, or the one behind it would be a gap for ever. Not so if it went to a stream that is deleted:
-            # its producers are forgotten with it, while an id of a zone is not.
+            # its producers are forgotten with it, while an id of a zone is not. (It may also be of a run that ended
+            # since. If it does not say so itself, by session or epoch, nothing tells it from one that is early.)
             return None, refusal_of(verdict)
     return (Compound(now_ns, operations) if operations else None), answer
 

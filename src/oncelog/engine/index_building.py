@@ -80,5 +80,5 @@ def catch_up(builder: IndexBuilder, group: int) -> None:
 def _death(reply: Died) -> StorageError:
     return StorageError(
         f"the index builder ended with code {reply.exit_code}: {reply.reason}",
-        hint="nothing confirmed is lost; restart, and run oncelog verify if it happens again",
+        hint="what was confirmed is in the journal: restart, and run oncelog verify if it happens again",
     )

@@ -165,7 +165,11 @@ class PosixDisk:
             os.close(parent)
 
     def _take_lock(self) -> None:
-        lock = os.open(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=self._directory)
+        try:
+            lock = os.open(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=self._directory)
+        except OSError as error:
+            # It names the file within a directory that whoever reads this would have to guess.
+            raise type(error)(error.errno, error.strerror, os.path.join(self._path, LOCK_NAME)) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

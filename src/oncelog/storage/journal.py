@@ -40,7 +40,14 @@ from oncelog.storage.journal_reader import DurableGroups
 from oncelog.storage.kernel_writes import WriteNotTaken
 from oncelog.storage.mirror import CAN_BE_SHARED, Mirror
 from oncelog.storage.recovery import is_torn, settle
-from oncelog.storage.segment import IDENTITY_BYTES, SEGMENT_HEADER_BYTES, SegmentFiles, list_files, segment_name
+from oncelog.storage.segment import (
+    IDENTITY_BYTES,
+    RESTORE_HINT,
+    SEGMENT_HEADER_BYTES,
+    SegmentFiles,
+    list_files,
+    segment_name,
+)
 from oncelog.storage.spares import RESERVE_SPARES, Spares, create_first_segment
 
 JOINED_PAYLOAD_BYTES_MAX: Final = 8 * KIB
@@ -125,7 +132,7 @@ class Journal(DurableGroups):
             listing = list_files(disk)
             if not listing.segments:
                 if listing.spares or from_group is not None:
-                    raise Corruption("all segments are missing", file=segment_name(0), hint="the journal was not empty")
+                    raise Corruption("all segments are missing", file=segment_name(0), hint=RESTORE_HINT)
                 create_first_segment(disk, segment_bytes, salt, listing.unready)
                 listing = list_files(disk)
             files = SegmentFiles.of(disk, listing.segments[0])

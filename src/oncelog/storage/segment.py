@@ -45,7 +45,7 @@ SEGMENT_MAGIC: Final = b"ONCELOGJ"
 FORMAT_VERSION: Final = 1
 IDENTITY_BYTES: Final = 16
 SEGMENT_HEADER: Final = Struct("<8sIIQ16s")
-RESTORE_HINT: Final = "the journal was not changed; restore the file from a copy"
+RESTORE_HINT: Final = "nothing was changed; put the file back, or the whole log from a copy (docs/guarantees.md)"
 
 SEGMENT_HEADER_BYTES: Final = FRAME_ALIGN_BYTES
 """The header owns a whole sector: the first frame must not share one with it."""
@@ -193,7 +193,7 @@ class SegmentFiles:
         # Its size was synced before it got its name. A shorter file lost its end, and with it perhaps groups whose
         # absence would otherwise look like the journal's end.
         if not _read(file, 1, self.segment_bytes - 1, name):
-            raise Corruption("the file is shorter than a segment", file=name, hint="it was cut from outside")
+            raise Corruption("the file is shorter than a segment", file=name, hint=RESTORE_HINT)
 
     def forget(self) -> None:
         """Close cached files, so that the space of a removed segment is given back."""
