@@ -207,6 +207,17 @@ def test_fault_that_the_audit_found_is_no_matter_of_the_plan(run: Run) -> None:
     assert told.not_shown == []
 
 
+def test_report_is_told_what_the_screen_shows(run: Run) -> None:
+    run.board.tallies["client"].retries_told = False
+    run.board.tallies["ids"].duplicates = 9
+    run.board.cut = 4
+    told = running.run_of(run.board)
+    assert [(writers.face, writers.label) for writers in told.writers] == [(face.name, face.label) for face in FACES]
+    found = {writers.face: (writers.retried, writers.duplicates, writers.killed) for writers in told.writers}
+    assert found == {"commits": (0, 0, 0), "client": (-1, 0, 3), "headers": (0, 0, 0), "ids": (0, 9, 1)}
+    assert (told.dropped, told.cut) == (1, 4)
+
+
 # --- what the pipelines owe ----------------------------------------------------------------------------------
 
 

@@ -128,6 +128,7 @@ def run_pass(spark: Any, told: Told, places: Places) -> None:
 
 def _audit(spark: Any, told: Told, places: Places) -> "AuditResult":
     from oncelog.pipelines.auditing import audit
+    from oncelog.pipelines.writers import Run
 
     return audit(
         url=told.audit_url,
@@ -140,6 +141,7 @@ def _audit(spark: Any, told: Told, places: Places) -> "AuditResult":
         batches=_results(places),
         title="oncelog demo",
         seed=str(told.seed),
+        run=msgspec.json.decode(places.run.read_bytes(), type=Run),
         command=f"oncelog demo --seed {told.seed} --scale {told.scale:g}",
         spark=spark,
         progress=lambda text: _say(Said("step", text=text)),

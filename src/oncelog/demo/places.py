@@ -19,6 +19,8 @@ class Places:
         self.events = folder / "events.jsonl"
         """Kills, for the report."""
         self.batches = folder / "batches.jsonl"
+        self.run = folder / "run.json"
+        """What the writers met, for the report."""
         self.writing_done = folder / "writing-done"
         """There when every writer has ended."""
         self.audit_wanted = folder / "audit-wanted"

@@ -41,6 +41,7 @@ from oncelog.demo.striker import Striker
 from oncelog.demo.verdict import Verdict, show, verdict_of
 from oncelog.errors import OncelogError
 from oncelog.pipelines.ledger import Ledger
+from oncelog.pipelines.writers import Run, Writers
 
 if TYPE_CHECKING:
     from oncelog.pipelines.auditing import AuditResult
@@ -241,6 +242,8 @@ class Demo:
         board.tell("Spark has come to the end of everything; the audit begins")
         places = self._places
         await asyncio.to_thread(write_expected, self._plan, places.ledgers(), places.expected)
+        self._count_networks()
+        places.run.write_bytes(msgspec.json.encode(run_of(board)))
         await self._before_audit(places, self._server.url)
         places.audit_wanted.touch()
         await board.until(lambda: self._audit is not None)
@@ -361,6 +364,15 @@ def _board(plan: Plan) -> Board:
     for share in plan.shares:
         tallies[share.face].orders += share.orders
     return Board(plan.seed, plan.scale, tallies, {name: Flow(label) for name, label in flows.LABELS.items()})
+
+
+def run_of(board: Board) -> Run:
+    """What the report says of the writers: by the names, and in the order, in which the screen shows them."""
+    writers = [
+        Writers(name, tally.label, tally.retried if tally.retries_told else -1, tally.duplicates, tally.killed)
+        for name, tally in board.tallies.items()
+    ]
+    return Run(board.elapsed_s, writers, board.dropped, board.cut)
 
 
 def _first(error: BaseException) -> BaseException:

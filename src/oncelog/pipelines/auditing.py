@@ -20,6 +20,7 @@ from oncelog.pipelines.lake_files import local_path
 from oncelog.pipelines.landing import lake_of
 from oncelog.pipelines.report import Latency, ReportData, events_of, write_report
 from oncelog.pipelines.running import PipelineFailed, PipelineRefused, PipelineResult, Spark, reason_of, started
+from oncelog.pipelines.writers import Run
 
 FAULTS: Final = ("lost", "doubled", "torn", "out_of_order", "conflicting", "unexpected")
 """What an audit looks for, in the order it is told."""
@@ -139,6 +140,7 @@ def audit(
     title: str = "oncelog audit",
     seed: str = "",
     command: str = "",
+    run: Run | None = None,
     spark: Spark | None = None,
     master: str = "local[*]",
     progress: Callable[[str], None] | None = None,
@@ -149,7 +151,8 @@ def audit(
     only compared with the table, and without one it is told as not judged. `identity` is an SQL expression over key,
     value and headers that gives a record's id, one for all or one per topic. `events` is a file of JSON lines
     `{"time_ms", "kind", "label"}`: kills and the like, marked in the report. `batches` are results of pipelines by name
-    (`PipelineResult`), drawn in the report. `seed` and `command` go into its foot. `spark` is a session, or a
+    (`PipelineResult`), drawn in the report. `seed` and `command` go into its foot, `run` tells what the writers met.
+    `spark` is a session, or a
     function that starts one once topics, tables and ledgers are found to be there; without it one is started and
     stopped again. `progress` is told each step.
     """
@@ -179,7 +182,7 @@ def audit(
         if report is not None:
             job.step("writing the report")
             data = job.report_data(result, title, seed, command, batches or {})
-            data.events = marks
+            data.events, data.run = marks, run
             data.duration_s = result.duration_s = time.monotonic() - began_s
             write_report(report, data)
             result.report = str(report)

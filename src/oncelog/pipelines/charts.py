@@ -18,7 +18,10 @@ RIGHT: Final = 10
 TOP: Final = 22
 BOTTOM: Final = 24
 
-NAME_CHARACTERS: Final = 18
+BAR_LEAST: Final = 2.0
+"""Of anything that is drawn as a bar, each way: what is there at all can be seen."""
+
+NAME_CHARACTERS: Final = 20
 """Of a name beside its line; the rest is in the legend."""
 
 
@@ -60,10 +63,10 @@ def stacked(
     base = height - BOTTOM
     body = [_rules(top, width, height)]
     heights: dict[int, float] = {}
-    bar = max(1.0, step_ms * across - 0.6)
+    bar = max(BAR_LEAST, step_ms * across - 0.6)
     for number, (name, points) in enumerate(series.items()):
         for time, count in sorted(points.items()):
-            tall = count * per_s * down
+            tall = _tall(count * per_s * down)
             under = heights.get(time, 0.0)
             heights[time] = under + tall
             x, y = LEFT + (time - first) * across, base - under - tall
@@ -87,15 +90,15 @@ def columns(values: Sequence[int], tips: Sequence[str], width: int, height: int 
     """One column for each value."""
     top = nice(max(values, default=1))
     room = (width - LEFT - RIGHT) / max(1, len(values))
-    bar = min(28.0, max(1.0, room - 2))
+    bar = min(28.0, max(BAR_LEAST, room - 2))
     down = (height - TOP - BOTTOM) / top
     base = height - BOTTOM
     body = [_rules(top, width, height)]
     for number, (value, tip) in enumerate(zip(values, tips, strict=True)):
-        x = LEFT + number * room
+        x, tall = LEFT + number * room, _tall(value * down)
         body.append(
-            f'<rect class="plain" x="{x:.1f}" y="{base - value * down:.1f}" width="{bar:.1f}" '
-            f'height="{value * down:.1f}"><title>{escape(tip)}</title></rect>'
+            f'<rect class="plain" x="{x:.1f}" y="{base - tall:.1f}" width="{bar:.1f}" '
+            f'height="{tall:.1f}"><title>{escape(tip)}</title></rect>'
         )
     every = max(1, math.ceil(len(values) / (width / 60)))
     for number in range(0, len(values), every):
@@ -135,12 +138,16 @@ def spreads(lines: Sequence[Spread], width: int) -> str:
             f'<text class="name" x="0" y="{y + 4:.1f}">{escape(line.name[:NAME_CHARACTERS])}</text>'
             f'<line class="thin" x1="{at(line.low):.1f}" x2="{at(line.most):.1f}" y1="{y}" y2="{y}"/>'
             f'<rect class="c{number % COLOURS}" x="{at(line.low):.1f}" y="{y - 5}" '
-            f'width="{max(1.0, at(line.high) - at(line.low)):.1f}" height="10" rx="2"/>'
+            f'width="{max(BAR_LEAST, at(line.high) - at(line.low)):.1f}" height="10" rx="2"/>'
             f'<line class="most" x1="{at(line.most):.1f}" x2="{at(line.most):.1f}" y1="{y - 6}" y2="{y + 6}"/>'
             f'<line class="middle" x1="{at(line.middle):.1f}" x2="{at(line.middle):.1f}" y1="{y - 5}" y2="{y + 5}"/>'
             f"</g>"
         )
     return _svg(width, height, body)
+
+
+def _tall(height: float) -> float:
+    return max(BAR_LEAST, height) if height > 0 else 0.0
 
 
 def nice(value: float) -> float:

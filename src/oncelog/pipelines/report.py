@@ -19,6 +19,7 @@ import msgspec
 from oncelog.pipelines import charts
 from oncelog.pipelines.report_style import STYLE
 from oncelog.pipelines.running import BatchDone, PipelineRefused
+from oncelog.pipelines.writers import Run
 
 WIDE: Final = 812
 """The width of the text on a screen."""
@@ -80,8 +81,21 @@ class ReportData(msgspec.Struct):
     batches: dict[str, list[BatchDone]] = {}
     spark_version: str = ""
     duration_s: float = 0.0
+    """Of the audit."""
+    run: Run | None = None
     not_judged: list[str] = []
     """Topics that there was nothing to compare with."""
+
+    def faces(self) -> list[str]:
+        """All that were written through, in one order for the whole page: colours go by it."""
+        told = [writers.face for writers in self.run.writers] if self.run is not None else []
+        found = {*self.confirms, *(latency.face for latency in self.latencies)}
+        return [*(face for face in told if face in found), *sorted(found.difference(told))]
+
+    def label(self, face: str) -> str:
+        """What people call it."""
+        writers = self.run.writers if self.run is not None else []
+        return next((one.label for one in writers if one.face == face), face)
 
 
 def events_of(path: Path) -> list[Event]:
@@ -113,8 +127,10 @@ def page(data: ReportData) -> str:
     parts = [_verdict(data), _topics(data.topics), _examples(data.examples)]
     if data.confirms:
         parts.append(_over_time(data))
+    if data.run is not None:
+        parts.append(_writers(data, data.run))
     if data.latencies:
-        parts.append(_latency(data.latencies))
+        parts.append(_latency(data))
     if data.batches:
         parts.append(_batches(data.batches))
     parts.append(_foot(data))
@@ -165,7 +181,7 @@ def _topics(topics: Sequence[Mapping[str, Any]]) -> str:
             for topic in sent
         ]
         note = "What producers wrote down before they sent it, against what is there. What was confirmed must be there."
-        parts.append(_section("The log, by its producers' ledgers", note, heads, sent, rows))
+        parts.append(_section("The log, by its producers' ledgers", note, heads, _names(sent), rows))
     landed = [topic for topic in topics if topic["table_rows"] >= 0]
     if landed:
         heads = ["topic", "in the log", "in the table", "lost", "doubled", "differing", "unexpected"]
@@ -178,17 +194,35 @@ def _topics(topics: Sequence[Mapping[str, Any]]) -> str:
         unparsed = sum(topic["table_unparsed"] for topic in landed)
         if unparsed:
             note += f" {unparsed:,} of the values are not JSON of the table's schema: their bytes are in _unparsed."
-        parts.append(_section("The table, by the log", note, heads, landed, rows))
+        parts.append(_section("The table, by the log", note, heads, _names(landed), rows))
     return "\n".join(parts)
 
 
-def _section(
-    heading: str, note: str, heads: Sequence[str], topics: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[str]]
-) -> str:
-    head = "".join(f"<th>{name}</th>" for name in heads)
-    lines = (
-        f"<tr><td>{escape(topic['topic'])}</td>{''.join(cells)}</tr>" for topic, cells in zip(topics, rows, strict=True)
+def _names(topics: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [topic["topic"] for topic in topics]
+
+
+def _writers(data: ReportData, run: Run) -> str:
+    rows = [
+        [
+            _cell(sum(data.confirms.get(writers.face, {}).values())),
+            _cell(writers.retried) if writers.retried >= 0 else "<td>by itself</td>",
+            _cell(writers.duplicates),
+            _cell(writers.killed),
+        ]
+        for writers in run.writers
+    ]
+    note = (
+        "Retried: requests that were sent again, by whoever tells. Duplicates: answers that said it is there already. "
+        f"The network dropped {run.dropped:,} answers and cut {run.cut:,} connections."
     )
+    heads = ["face", "confirmed", "retried", "duplicates", "kill -9"]
+    return _section("The writers", note, heads, [writers.label for writers in run.writers], rows)
+
+
+def _section(heading: str, note: str, heads: Sequence[str], names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    lines = (f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>" for name, cells in zip(names, rows, strict=True))
     return (
         f'<h2>{heading}</h2>\n<p class="note">{note}</p>\n<div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
@@ -209,7 +243,7 @@ def _examples(examples: Sequence[str]) -> str:
 
 
 def _over_time(data: ReportData) -> str:
-    series = dict(sorted(data.confirms.items()))
+    series = {data.label(face): data.confirms.get(face, {}) for face in data.faces()}
     kinds = list(dict.fromkeys(event.kind for event in data.events))
     marks = [charts.Mark(event.time_ms, kinds.index(event.kind), event.label or event.kind) for event in data.events]
     keys = [
@@ -226,8 +260,9 @@ def _over_time(data: ReportData) -> str:
     return _figure("Confirmed over time", note, keys, lambda width: charts.stacked(series, data.step_ms, marks, width))
 
 
-def _latency(latencies: Sequence[Latency]) -> str:
-    lines = [charts.Spread(one.face, one.median, one.p95, one.p99, one.longest) for one in latencies]
+def _latency(data: ReportData) -> str:
+    latencies = sorted(data.latencies, key=lambda one: data.faces().index(one.face))
+    lines = [charts.Spread(data.label(one.face), one.median, one.p95, one.p99, one.longest) for one in latencies]
     note = (
         "From the first attempt to the confirmation, retries and restarts of the server included. The bar goes from "
         "the median to 99 %, the gap in it is 95 %, the tick at the end is the longest."
@@ -246,7 +281,8 @@ def _batches(batches: Mapping[str, Sequence[BatchDone]]) -> str:
         ]
         seconds = sorted(batch.duration_s for batch in history)
         said = (
-            f"{len(history):,} batches, {sum(batch.input_rows for batch in history):,} rows in, "
+            f"{len(history):,} {'batch' if len(history) == 1 else 'batches'}, "
+            f"{sum(batch.input_rows for batch in history):,} rows in, "
             f"{sum(batch.output_rows for batch in history):,} out, median {seconds[len(seconds) // 2]:.2g} s"
         )
         parts.append(f"<h3>{escape(name)} <span>{said}</span></h3>")
@@ -266,13 +302,20 @@ def _figure(heading: str, note: str, keys: Sequence[str], draw: Any) -> str:
 def _foot(data: ReportData) -> str:
     made = datetime.datetime.fromtimestamp(time.time(), datetime.UTC)
     lines = {
-        "made": f"{made:%Y-%m-%d %H:%M:%S} UTC, in {data.duration_s:.1f} s",
+        "made": f"{made:%Y-%m-%d %H:%M:%S} UTC",
+        "run": f"{_clock(data.run.duration_s)} min before the audit" if data.run is not None else "",
+        "audit": f"{data.duration_s:.1f} s",
         "seed": escape(data.seed),
         "command": f"<code>{escape(data.command)}</code>" if data.command else "",
         "versions": escape(", ".join(_versions(data.spark_version))),
     }
     items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in lines.items() if text)
     return f"<footer><dl>{items}</dl></footer>"
+
+
+def _clock(seconds: float) -> str:
+    """1:05"""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _versions(spark: str) -> list[str]:

@@ -59,7 +59,12 @@ def test_small_run_ends_well_and_says_so(tmp_path: Path, temporary: Path) -> Non
     assert "kill -9 Spark driver" in result.stdout
     assert re.search(r"killed with kill -9: server 6 times, producers 4, Spark driver 1", result.stdout)
     report = tmp_path / "oncelog-report.html"
-    assert "<html" in report.read_text()
+    page = report.read_text()
+    assert "<html" in page
+    network = re.search(r"network: (\S+) answers dropped, (\S+) connections cut", result.stdout)
+    assert network is not None
+    assert f"The network dropped {network[1]} answers and cut {network[2]} connections." in page
+    assert re.search(r"<td>IdempotentProducer</td><td>[\d,]+</td><td>by itself</td>", page)
     assert f"report: {report.name}" in result.stdout
     assert [line for line in result.stdout.splitlines() if line != line.rstrip() or len(line) > 80] == []
     assert list(temporary.iterdir()) == [], "the folder stays only if it is asked for"
