@@ -461,8 +461,9 @@ def test_a_dead_letter_stream_that_refuses_too_stops_the_producer_with_the_first
         answer(200, b"<html></html>", Content_Type="text/html"),
         answer(202, Stream_Next_Offset=1),
         answer(204),
+        answer(501, b"<html></html>", Content_Type="text/html"),
     ],
-    ids=["redirect", "page", "202", "204"],
+    ids=["redirect", "page", "202", "204", "501"],
 )
 def test_what_somebody_else_answers_stops_the_producer_and_confirms_nothing(reply: bytes, dialect: DialectName) -> None:
     async def main() -> None:

@@ -1,5 +1,5 @@
-"""P1, P2, P3, P4, P5 and P12 over HTTP, on a real process and disk: fifteen of the rounds of which the loop does 300, with
-and without a bad network before it.
+"""P1, P2, P3, P4, P5 and P12 over HTTP, on a real process and disk: fifteen of the rounds of which the loop does 300,
+with and without a bad network before it.
 
 A judge that no bug can fail proves nothing: bugs are put into a writer, the ledger and the server, and must be found.
 """

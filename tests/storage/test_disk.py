@@ -129,3 +129,10 @@ def test_write_of_more_buffers_than_the_kernel_takes_is_cut_into_calls() -> None
 def test_write_that_makes_no_progress_is_an_error() -> None:
     with pytest.raises(OSError, match="accepted no byte"):
         write_all(Stingy(0), [b"abc"], 0)
+
+
+def test_lock_that_cannot_be_opened_is_named_with_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        PosixDisk(tmp_path)
+    assert caught.value.filename == str(tmp_path / "lock")

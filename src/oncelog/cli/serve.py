@@ -125,6 +125,8 @@ def _os_error(error: OSError, data: Path | None, address: str) -> str:
         file = next((path for path in (data, *data.parents) if path.exists() and not path.is_dir()), None)
         if file is not None:
             return f"cannot open {data}: {'it' if file == data else file} is a file; --data names a directory"
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return f"cannot open {error.filename}: {error.strerror} (a log belongs to the user who serves it: chown it)"
     if error.filename is not None:
         return f"cannot open {error.filename}: {error.strerror}"
     if isinstance(error, socket.gaierror):

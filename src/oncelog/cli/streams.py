@@ -1,10 +1,13 @@
 """`oncelog streams`: which streams there are, and where each stands."""
 
+from typing import Annotated
+
+import typer
+
 from oncelog.cli.listing import (
     AfterOption,
     JsonOption,
     Kind,
-    LimitOption,
     Listing,
     PrefixOption,
     chosen_limit,
@@ -12,8 +15,20 @@ from oncelog.cli.listing import (
     show,
 )
 from oncelog.cli.remote import URL, UrlOption, reached
-from oncelog.cli.screen import Column, age, number
+from oncelog.cli.screen import ROWS_SHOWN, Column, age, number
 from oncelog.client.models import StreamInfo
+
+TopicLimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=0,
+        help="At most so many topics, each with all of its partitions; 0 for all. "
+        f"By default {ROWS_SHOWN}, with --json all.",
+    ),
+]
+"""Pages are cut between topics: a row of a page could not be gone on from in the middle of one."""
 
 KIND = Kind("/v1/streams", "streams", StreamInfo)
 COLUMNS = (
@@ -31,7 +46,7 @@ COLUMNS = (
 def streams_command(
     url: UrlOption = URL,
     prefix: PrefixOption = "",
-    limit: LimitOption = None,
+    limit: TopicLimitOption = None,
     after: AfterOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -81,7 +81,10 @@ class Channel:
                     return answer, maybe_done
                 if answer.status < 400:
                     raise _foreign(answer)
-                if not (refusal := refusal_of(answer)).retryable:
+                refusal = refusal_of(answer)
+                if refusal.is_foreign:
+                    raise _foreign(answer)
+                if not refusal.retryable:
                     return answer, maybe_done
                 # Without the server's word, somebody on the way gave up waiting, perhaps, and had passed it on.
                 maybe_done = maybe_done or not refusal.is_told_retryable

@@ -124,7 +124,12 @@ def confirmed(answer: Answer) -> Answer:
 def verdict_of(answer: Answer) -> Confirmation | Refused | AnswerUnreadable:
     """What an answer to a claim means."""
     if answer.status >= 400:
-        return refusal_of(answer)
+        refusal = refusal_of(answer)
+        return (
+            AnswerUnreadable(f"no server of this protocol answers so, and nothing is confirmed: {refusal}")
+            if refusal.is_foreign
+            else refusal
+        )
     try:
         confirmed(answer)
     except AnswerUnreadable as error:

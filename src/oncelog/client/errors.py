@@ -156,6 +156,11 @@ class Refused(ClientError):
         return self.members.get("retryable") is True
 
     @property
+    def is_foreign(self) -> bool:
+        """Nobody of ours said so, and it will not change: no server of this protocol gives these without a code."""
+        return self.status in (501, 505) and not self.has_code
+
+    @property
     def has_code(self) -> bool:
         """Whether the server said more than a status."""
         return self.code != _code_of_status(self.status)
