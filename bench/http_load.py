@@ -87,12 +87,20 @@ def is_complete(answer: bytes) -> bool:
     return not found or len(body) >= int(rest.split(b"\r\n", 1)[0])
 
 
+DIGITS = 8
+"""Of a request's number in front of its body."""
+
+
 class Connection:
-    """One closed loop. `unsent` is what the socket's buffer had no room for."""
+    """One closed loop. `unsent` is what the socket's buffer had no room for.
+
+    Every request has its number in it: where its producer's sequence stands, or else in front of its body. So each kind
+    takes as long to make, and no kind sends the same bytes again and again.
+    """
 
     __slots__ = (
-        "_before", "_body", "_digits_end", "_request", "_send", "_sequence", "answer", "receive", "sent_at", "socket",
-        "unsent",
+        "_before", "_body", "_digits_at", "_digits_end", "_format", "_request", "_send", "_sequence", "answer",
+        "receive", "sent_at", "socket", "unsent",
     )  # fmt: skip
 
     def __init__(self, load: AppendLoad, number: int, body: bytes) -> None:
@@ -104,17 +112,16 @@ class Connection:
             f"POST {load.paths[number]} HTTP/1.1\r\nHost: {load.host}:{load.port}\r\n"
             f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n"
         )
-        self._body = b"\r\n\r\n" + body
-        self._sequence = -1
-        self._digits_end = 0
+        self._sequence = 0
         if load.producer:
             head += f"Producer-Id: {load.producer}-{number}\r\nProducer-Epoch: 0\r\nProducer-Seq: "
-            self._sequence = 0
-            self._before = head.encode()
-            self._request = bytearray()
+            self._before, self._body = head.encode(), b"\r\n\r\n" + body
         else:
-            self._before = head.removesuffix("\r\n").encode()
-            self._request = bytearray(self._before + self._body)
+            self._before, self._body = head.encode() + b"\r\n", body[DIGITS:]
+        self._request = bytearray()
+        self._digits_at, self._digits_end = len(self._before), 0
+        # Of one width in a body, whose length stands before it.
+        self._format = b"%d" if load.producer else b"%%0%dd" % DIGITS
         self.answer = b""
         self.unsent: memoryview | None = None
         self.sent_at = 0.0
@@ -123,16 +130,14 @@ class Connection:
         """Whether all of it is on its way. Its time begins when it is about to be sent: what the generator takes to
         make it is no part of it, as it is none of the raw disk's time."""
         request = self._request
-        if self._sequence >= 0:
-            # Only the digits change: a request that is made anew would take longer than one that is not.
-            digits = b"%d" % self._sequence
-            before = len(self._before)
-            if before + len(digits) == self._digits_end:
-                request[before : self._digits_end] = digits
-            else:
-                request = self._request = bytearray(self._before + digits + self._body)
-                self._digits_end = before + len(digits)
-            self._sequence += 1
+        # Only the digits change: a request that is made anew would take longer than one that is not.
+        digits = self._format % self._sequence
+        if self._digits_at + len(digits) == self._digits_end:
+            request[self._digits_at : self._digits_end] = digits
+        else:
+            request = self._request = bytearray(self._before + digits + self._body)
+            self._digits_end = self._digits_at + len(digits)
+        self._sequence += 1
         self.sent_at = time.perf_counter()
         sent = self._send(request)
         if sent == len(request):
