@@ -159,7 +159,10 @@ def told_the_long_way(came: list[bytes], kinds: list[int], answer_each: bool) ->
 
 
 def post(headers: str, body: bytes = b"a", target: str = "/v1/stream/t") -> bytes:
-    return f"POST {target} HTTP/1.1\r\nContent-Length: {len(body)}\r\n{headers}\r\n\r\n".encode("latin-1") + body
+    return (
+        f"POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n{headers}\r\n\r\n".encode("latin-1")
+        + body
+    )
 
 
 @settings(max_examples=500)
@@ -284,7 +287,7 @@ def test_write_behind_a_read_waits_also_if_it_is_like_the_one_before(taken: list
     client.connection.is_stalled = True  # so that the read does not begin
     append = post("Content-Type: a/b")
     client.receive(append)
-    client.receive(b"HEAD /v1/stream/t HTTP/1.1\r\n\r\n" + append)
+    client.receive(b"HEAD /v1/stream/t HTTP/1.1\r\nHost: h\r\n\r\n" + append)
     client.receive(append)
     assert (len(client.engine.commands), len(client.connection.slots), taken) == (1, 4, [None])
 
@@ -350,7 +353,7 @@ def test_last_answer_says_so_also_if_it_is_there_at_once(monkeypatch: pytest.Mon
 
 def test_answer_to_head_is_its_head_also_if_it_is_alone_in_line() -> None:
     client = Joined()
-    client.receive(b"HEAD /v1/topics/t HTTP/1.1\r\n\r\n")
+    client.receive(b"HEAD /v1/topics/t HTTP/1.1\r\nHost: h\r\n\r\n")
     client.engine.answer(lambda _: Overloaded(1, 2))
     assert b"".join(client.transport.written).endswith(b"\r\nContent-Length: 0\r\n\r\n")
 
@@ -387,7 +390,7 @@ BAD = post("Content-Type: a/b\r\nStream-Message-Id:")
         (BAD + post("Content-Type: a/b\r\nExpect: 100-continue")[:-1], [400, 100]),
         (BAD + post("Content-Type: a/b") + post("Content-Type: a/b\r\nExpect: 100-continue")[:-1], [400, 204, 100]),
         (
-            BAD + b"POST /v1/stream/t HTTP/1.1\r\nContent-Type: a/b\r\nExpect: 100-continue\r\n"
+            BAD + b"POST /v1/stream/t HTTP/1.1\r\nHost: h\r\nContent-Type: a/b\r\nExpect: 100-continue\r\n"
             b"Content-Length: 5000000\r\n\r\n",
             [400, 413],
         ),

@@ -89,7 +89,7 @@ def test_large_body_and_what_is_pipelined_behind_it(shared: Running, text: str, 
 
 
 def test_chunked_body_is_one_record(shared: Running, text: str) -> None:
-    head = f"POST {text} HTTP/1.1\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    head = f"POST {text} HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     with shared.client() as client:
         client.send(head + b"5\r\nhello\r\n")
         client.send(b"6\r\n world\r\n0\r\n\r\n")
@@ -162,7 +162,9 @@ def test_word_comes_in_its_turn(shared: Running, text: str, first: str) -> None:
 
 def test_client_that_asks_before_it_sends_too_much_is_told_so_at_once(shared: Running, text: str) -> None:
     with shared.client() as client:
-        client.send(f"POST {text} HTTP/1.1\r\nContent-Length: 5000000\r\nExpect: 100-continue\r\n\r\n".encode())
+        client.send(
+            f"POST {text} HTTP/1.1\r\nHost: h\r\nContent-Length: 5000000\r\nExpect: 100-continue\r\n\r\n".encode()
+        )
         assert client.answer().code == "body_too_large"
 
 

@@ -168,7 +168,7 @@ def test_client_that_never_stops_sending_holds_up_the_stop_for_no_longer_than_it
 
 # --- any other end -------------------------------------------------------------------------------------------------
 
-GET = b"GET /health HTTP/1.%d\r\n%b\r\n"
+GET = b"GET /health HTTP/1.%d\r\nHost: h\r\n%b\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +181,13 @@ def tight() -> Iterator[Running]:
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
-        (b"POST /v1/stream/a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (limits.HTTP_DISCARD_BYTES_MAX + 1), 413),
-        (b"POST /v1/stream/a HTTP/1.1\r\nX-Endless: ", 431),
-        (b"POST /v1/stream/a HTTP/1.1\r\nContent-Length: 17000000\r\nExpect: 200-ok\r\n\r\n", 417),
+        (
+            b"POST /v1/stream/a HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n"
+            % (limits.HTTP_DISCARD_BYTES_MAX + 1),
+            413,
+        ),
+        (b"POST /v1/stream/a HTTP/1.1\r\nHost: h\r\nX-Endless: ", 431),
+        (b"POST /v1/stream/a HTTP/1.1\r\nHost: h\r\nContent-Length: 17000000\r\nExpect: 200-ok\r\n\r\n", 417),
         (b"no HTTP\r\n\r\n", 400),
         (GET % (1, b"Connection: close\r\n"), 200),
         (GET % (0, b""), 200),
@@ -201,7 +205,7 @@ def test_client_that_is_still_sending_reads_the_whole_last_answer(tight: Running
 def test_client_that_is_too_slow_and_then_sends_much_reads_that_it_was(tight: Running) -> None:
     tight.until(lambda: not tight.server.connections)  # those of tests before are gone: the one below is its own
     with lingering(20_000), tight.client() as client:
-        client.send(b"GET /health HTTP/1.1\r\nX: ")
+        client.send(b"GET /health HTTP/1.1\r\nHost: h\r\nX: ")
         tight.until(lambda: any(connection._ending is not None for connection in tight.server.connections))
         client.send(b"x" * MUCH)
         assert client.answer().code == "too_slow"

@@ -75,7 +75,7 @@ def test_oversize_body_is_413_and_the_connection_goes_on(tight: Running, path: s
 
 
 def test_oversize_chunked_body_is_413_and_the_connection_goes_on(tight: Running, path: str) -> None:
-    head = f"POST {path} HTTP/1.1\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
     with harmless(tight), tight.client() as client:
         client.send(head + 3 * chunk + b"0\r\n\r\n" + request("HEAD", path))
@@ -91,7 +91,7 @@ def test_body_of_exactly_the_limit_is_taken(tight: Running, path: str) -> None:
 
 def test_absurd_body_is_refused_at_its_head(tight: Running, path: str) -> None:
     length = limits.HTTP_DISCARD_BYTES_MAX + 1
-    head = f"POST {path} HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n".encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n".encode()
     with harmless(tight), tight.client() as client:
         client.send(head)
         answer = client.answer()
@@ -109,7 +109,7 @@ def test_header_that_has_no_end_yet_is_431_once_it_is_too_long(tight: Running, p
     with harmless(tight), tight.client() as client:
         # Beside the limit, what one read and the next may bring.
         too_much = HEADER_BYTES_MAX + 2 * limits.HTTP_RECEIVE_BYTES + 1
-        client.send(f"POST {path} HTTP/1.1\r\nX-Endless: ".encode() + b"x" * too_much)
+        client.send(f"POST {path} HTTP/1.1\r\nHost: h\r\nX-Endless: ".encode() + b"x" * too_much)
         answer = client.answer()
         assert (answer.status, answer.code) == (431, "headers_too_large")
         assert client.is_cut
@@ -123,7 +123,7 @@ def send_without_end(client: Client) -> None:
 def test_header_without_an_end_is_cut_off(any_server: Running) -> None:
     """Also for a client that only sends and never looks for an answer; and long before it would be too slow."""
     with harmless(any_server), any_server.client() as client:
-        client.send(b"POST /v1/stream/a HTTP/1.1\r\nX-Endless: ")
+        client.send(b"POST /v1/stream/a HTTP/1.1\r\nHost: h\r\nX-Endless: ")
         with pytest.raises(ConnectionError):
             send_without_end(client)
         any_server.until(lambda: len(any_server.server.connections) == 1)
@@ -232,7 +232,7 @@ def test_more_partitions_than_a_topic_may_have_is_413(tight: Running) -> None:
 
 def test_length_with_thousands_of_zeros_is_400_and_the_server_goes_on(any_server: Running) -> None:
     with harmless(any_server), any_server.client() as client:
-        client.send(b"POST /v1/stream/a HTTP/1.1\r\nContent-Length: " + b"0" * 5_000 + b"1\r\n\r\nx")
+        client.send(b"POST /v1/stream/a HTTP/1.1\r\nHost: h\r\nContent-Length: " + b"0" * 5_000 + b"1\r\n\r\nx")
         answer = client.answer()
         assert (answer.status, answer.code) == (400, "malformed_request")
         assert answer.json["limit"] == limits.HTTP_DIGITS_MAX
@@ -260,7 +260,7 @@ def test_empty_and_broken_json_is_400_and_takes_no_sequence(
 
 
 def test_missing_content_type_is_400(tight: Running, path: str) -> None:
-    answer = refused(tight, f"POST {path} HTTP/1.1\r\nContent-Length: 1\r\n\r\nx".encode())
+    answer = refused(tight, f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx".encode())
     assert (answer.status, answer.code) == (400, "content_type_missing")
 
 
@@ -324,7 +324,9 @@ def test_bodies_of_all_clients_together_are_bounded(topic: str) -> None:
 # --- slow and half-open --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sent", [b"P", b"POST /v1/stream/a HTTP/1.1\r\n", b"GET /v1/stream/a HTTP/1.1\r\nHost: x"])
+@pytest.mark.parametrize(
+    "sent", [b"P", b"POST /v1/stream/a HTTP/1.1\r\nHost: h\r\n", b"GET /v1/stream/a HTTP/1.1\r\nHost: x"]
+)
 def test_slow_head_is_408(tight: Running, sent: bytes) -> None:
     with harmless(tight), tight.client() as client:
         client.send(sent)
@@ -475,7 +477,9 @@ def test_whatever_is_asked_is_answered_and_the_server_goes_on(
 ) -> None:
     told = b"".join(b"%b: %b\r\n" % header for header in headers.items())
     with any_server.client() as client:
-        client.send(b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (method, target, told, len(body), body))
+        client.send(
+            b"%b %b HTTP/1.1\r\nHost: h\r\n%bContent-Length: %d\r\n\r\n%b" % (method, target, told, len(body), body)
+        )
         client.socket.shutdown(socket.SHUT_WR)
         answer = client.head()
         assert answer.status < 500 or answer.status == 501

@@ -83,7 +83,7 @@ def test_ten_thousand_idle_connections(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_promised_body_costs_nothing_until_it_comes() -> None:
     """A header that says 4 MB is 100 bytes: whoever sends a thousand of them must not get a thousand times 4 MB."""
-    promise = b"POST /v1/stream/a HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 4000000\r\n\r\nx"
+    promise = b"POST /v1/stream/a HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 4000000\r\n\r\nx"
     with process(in_memory=True) as server, contextlib.ExitStack() as stack:
         memory = psutil.Process(server.popen.pid).memory_info
         clients = [stack.enter_context(Client(server.port)) for _ in range(100)]

@@ -118,7 +118,7 @@ def test_array_of_more_elements_than_a_batch_has_records_is_413(method: str) -> 
 def test_template_leaves_an_array_of_too_many_elements_to_who_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_body, "BATCH_RECORDS_MAX", 3)
     request = made("POST", "/v1/stream/t", b"[1,2,3]", content_type="application/json")
-    request.head = b"POST /v1/stream/t HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 7"
+    request.head = b"POST /v1/stream/t HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 7"
     action = routed(request)
     assert isinstance(action, Submit)
     template = template_of(request, action.command, 1024, 1024)

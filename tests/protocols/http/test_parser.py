@@ -21,7 +21,7 @@ CHUNKED = (
     b"POST /v1/stream/b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
     b"5\r\nhello\r\n6;why=not\r\n world\r\n0\r\n\r\n"
 )
-PIPELINED = POST + GET + CHUNKED + POST + b"HEAD /x HTTP/1.1\r\nConnection: close\r\n\r\n"
+PIPELINED = POST + GET + CHUNKED + POST + b"HEAD /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 
 
 def refused(pieces: list[bytes], header_bytes_max: int = 1024, body_bytes_max: int = 1024) -> RequestRefused:
@@ -41,7 +41,7 @@ def test_pipelined_requests_come_in_their_order() -> None:
     assert second == (b"GET", b"/v1/stream/a?offset=-1", ((b"host", b"h"),), b"", True, "")
     assert third[1:2] == (b"/v1/stream/b",)
     assert third[3:] == (b"hello world", True, "")
-    assert last == (b"HEAD", b"/x", ((b"connection", b"close"),), b"", False, "")
+    assert last == (b"HEAD", b"/x", ((b"connection", b"close"), (b"host", b"h")), b"", False, "")
 
 
 @pytest.mark.parametrize("straight", [8, 26, module.STRAIGHT_BYTES_MIN])
@@ -75,7 +75,7 @@ def test_large_body_is_received_into_a_buffer_of_its_own_that_grows_with_it(size
     body = (bytes(range(256)) * (size // 256 + 1))[:size]
     budget = BodyBudget(size)
     fed = Fed(budget=budget)
-    fed.feed(b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + body[:3])
+    fed.feed(b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % size + body[:3])
     assert budget.bytes_used <= module.STRAIGHT_BYTES_MIN, "a promise costs little"
     came = 3
     while came < size:
@@ -95,7 +95,7 @@ def test_large_body_is_received_into_a_buffer_of_its_own_that_grows_with_it(size
 
 def test_bodies_of_all_connections_share_a_budget() -> None:
     budget = BodyBudget(200_000)
-    head = b"POST /a HTTP/1.1\r\nContent-Length: 190000\r\n\r\n"
+    head = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 190000\r\n\r\n"
     one, two = Fed(budget=budget), Fed(budget=budget)
     one.feed(head + b"x" * 100_000)
     assert budget.bytes_used == 190_000
@@ -111,7 +111,7 @@ def test_bodies_of_all_connections_share_a_budget() -> None:
 def test_parser_says_how_far_a_request_has_come() -> None:
     fed = Fed()
     assert not fed.parser.in_request
-    fed.feed(b"POST /a HTTP/1.1\r\nContent-")
+    fed.feed(b"POST /a HTTP/1.1\r\nHost: h\r\nContent-")
     assert (fed.parser.in_request, fed.parser.in_body) == (True, False)
     fed.feed(b"Length: 10\r\n\r\n1234")
     assert (fed.parser.in_request, fed.parser.in_body, fed.parser.body_bytes) == (True, True, 4)
@@ -124,22 +124,45 @@ def test_parser_says_how_far_a_request_has_come() -> None:
 
 
 def test_names_are_lower_case_and_repeated_headers_are_joined() -> None:
-    (request,) = parsed([b"GET / HTTP/1.1\r\nAccept: a\r\nX-A: 1\r\naCCEPT: b\r\naccept: c\r\n\r\n"])
-    assert request[2] == ((b"accept", b"a, b, c"), (b"x-a", b"1"))
+    (request,) = parsed([b"GET / HTTP/1.1\r\nHost: h\r\nAccept: a\r\nX-A: 1\r\naCCEPT: b\r\naccept: c\r\n\r\n"])
+    assert request[2] == ((b"accept", b"a, b, c"), (b"host", b"h"), (b"x-a", b"1"))
 
 
 @pytest.mark.parametrize("blanks", [b"", b" ", b"  ", b"\t", b" \t "])
 def test_blanks_around_a_value_are_no_part_of_it(blanks: bytes) -> None:
     """A retry that went another way, through a proxy that keeps or drops them, is the same claim."""
     line = b"Stream-Message-Id:" + blanks + b"order 7" + blanks + b"\r\n"
-    (request,) = parsed([b"POST / HTTP/1.1\r\nStream-Closed: true" + blanks + b"\r\n" + line + b"\r\n"])
-    assert request[2] == ((b"stream-closed", b"true"), (b"stream-message-id", b"order 7"))
+    (request,) = parsed([b"POST / HTTP/1.1\r\nHost: h\r\nStream-Closed: true" + blanks + b"\r\n" + line + b"\r\n"])
+    assert request[2][1:] == ((b"stream-closed", b"true"), (b"stream-message-id", b"order 7"))
 
 
 @pytest.mark.parametrize("name", [b"Stream-Message-Id", b"Producer-Id", b"X-Producer-Seq"])
 def test_two_claims_are_not_joined_into_a_third(name: bytes) -> None:
-    error = refused([b"POST / HTTP/1.1\r\n" + name + b": a\r\n" + name.lower() + b": b\r\n\r\n"])
+    error = refused([b"POST / HTTP/1.1\r\nHost: h\r\n" + name + b": a\r\n" + name.lower() + b": b\r\n\r\n"])
     assert (error.status, error.code) == (400, "header_repeated")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "code"),
+    [
+        ([], "host_missing"),
+        ([b"Host: a", b"host: b"], "header_repeated"),
+        ([b"Host: a", b"Host: a"], "header_repeated"),
+    ],
+)
+@pytest.mark.parametrize("first", [b"", b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"])
+def test_request_without_one_host_is_refused(hosts: list[bytes], code: str, first: bytes) -> None:
+    """Whoever stands in front of this server may read another of two than it does (RFC 9112, 3.2)."""
+    fed = Fed()
+    with pytest.raises(module.RequestRefused) as caught:
+        fed.feed(first + b"\r\n".join((b"POST / HTTP/1.1", *hosts, b"Content-Length: 1", b"", b"x")))
+    assert (caught.value.status, caught.value.code) == (400, code)
+    assert len(fed.requests) == bool(first)
+
+
+@pytest.mark.parametrize("lines", [b"HTTP/1.1\r\nHost:\r\n\r\n", b"HTTP/1.0\r\n\r\n"])
+def test_host_may_be_empty_and_of_an_old_client_missing(lines: bytes) -> None:
+    assert len(parsed([b"GET / " + lines])) == 1
 
 
 @pytest.mark.parametrize(
@@ -153,7 +176,7 @@ def test_two_claims_are_not_joined_into_a_third(name: bytes) -> None:
     ],
 )
 def test_connection_is_kept_as_the_version_and_the_header_say(version: bytes, header: bytes, kept: bool) -> None:
-    (request,) = parsed([b"GET / HTTP/" + version + b"\r\n" + header + b"\r\n"])
+    (request,) = parsed([b"GET / HTTP/" + version + b"\r\nHost: h\r\n" + header + b"\r\n"])
     assert request[4] is kept
 
 
@@ -162,19 +185,19 @@ def test_only_clients_of_1_1_take_chunks(version: bytes, takes: bool) -> None:
     found: list[Request] = []
     for header in (b"", b"Connection: keep-alive\r\n", b"TE: a\r\n"):
         parser = module.RequestParser(found.append, 1024, 1024)
-        parser.feed(b"GET / HTTP/" + version + b"\r\n" + header + b"\r\n")
+        parser.feed(b"GET / HTTP/" + version + b"\r\nHost: h\r\n" + header + b"\r\n")
     assert [request.takes_chunks for request in found] == [takes] * 3
 
 
 def test_trailers_of_a_chunked_body_are_no_headers() -> None:
-    data = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nProducer-Id: p\r\nHost: other\r\n\r\n"
-    (request,) = parsed([data])
-    assert request[2] == ((b"transfer-encoding", b"chunked"),)
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    (request,) = parsed([head + b"1\r\nx\r\n0\r\nProducer-Id: p\r\nHost: other\r\n\r\n"])
+    assert request[2] == ((b"host", b"h"), (b"transfer-encoding", b"chunked"))
 
 
 def test_expectation_is_told_until_it_is_answered() -> None:
     fed = Fed()
-    fed.feed(b"POST /a HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n")
+    fed.feed(b"POST /a HTTP/1.1\r\nHost: h\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n")
     before = fed.parser.expects_continue
     fed.feed(b"ab")
     assert (before, fed.parser.expects_continue) == (True, False)
@@ -182,7 +205,7 @@ def test_expectation_is_told_until_it_is_answered() -> None:
 
 
 def test_other_expectation_is_refused() -> None:
-    error = refused([b"POST /a HTTP/1.1\r\nExpect: a miracle\r\nContent-Length: 2\r\n\r\nab"])
+    error = refused([b"POST /a HTTP/1.1\r\nHost: h\r\nExpect: a miracle\r\nContent-Length: 2\r\n\r\nab"])
     assert (error.status, error.code) == (417, "expectation_failed")
 
 
@@ -190,21 +213,21 @@ def test_other_expectation_is_refused() -> None:
 
 
 def with_target(length: int) -> bytes:
-    return b"GET /" + b"a" * (length - 1) + b" HTTP/1.1\r\n\r\n"
+    return b"GET /" + b"a" * (length - 1) + b" HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 def with_headers(total: int) -> bytes:
     """A header counts with its name, its value, and the four bytes around them."""
-    return b"GET / HTTP/1.1\r\nA: 1\r\nB: " + b"b" * (total - 6 - 5) + b"\r\n\r\n"
+    return b"GET / HTTP/1.1\r\nHost: h\r\nB: " + b"b" * (total - 9 - 5) + b"\r\n\r\n"
 
 
 def with_body(length: int) -> bytes:
-    return b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length + b"b" * length
+    return b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % length + b"b" * length
 
 
 def chunked_body(length: int) -> bytes:
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (b"b" * 100, b"b" * (length - 100)))
-    return b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    return b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
 
 @pytest.mark.parametrize("with_plain", [True, False])
@@ -253,16 +276,16 @@ def test_oversize_body_says_the_limit_and_what_came() -> None:
 def test_body_beyond_what_is_thrown_away_ends_the_connection_at_once() -> None:
     at_most = limits.HTTP_DISCARD_BYTES_MAX
     fed = Fed(1024, 1024)
-    fed.feed(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % at_most)
+    fed.feed(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % at_most)
     assert fed.parser.in_body, "as much as this is read and thrown away"
-    error = refused([b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (at_most + 1)])
+    error = refused([b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (at_most + 1)])
     assert (error.status, error.code, error.limit, error.received) == (413, "body_too_large", 1024, at_most + 1)
 
 
 def test_chunks_beyond_what_is_thrown_away_end_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HTTP_DISCARD_BYTES_MAX", 4096)
     fed = Fed(1024, 1024)
-    fed.feed(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    fed.feed(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
     for _ in range(4):
         fed.feed(b"400\r\n" + b"x" * 1024 + b"\r\n")
     with pytest.raises(RequestRefused) as caught:
@@ -273,10 +296,10 @@ def test_chunks_beyond_what_is_thrown_away_end_the_connection(monkeypatch: pytes
 @pytest.mark.parametrize(
     "begin",
     [
-        b"GET / HTTP/1.1\r\nA: ",
-        b"GET / HTTP/1.1\r\n",
-        b"GET / HTTP/1.1\r\nA: 1\r\n",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: ",
+        b"GET / HTTP/1.1\r\nHost: h\r\nA: ",
+        b"GET / HTTP/1.1\r\nHost: h\r\n",
+        b"GET / HTTP/1.1\r\nHost: h\r\nA: 1\r\n",
+        b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: ",
     ],
     ids=["value", "name", "second name", "trailer"],
 )
@@ -304,18 +327,18 @@ def test_header_without_an_end_is_refused_before_it_fills_memory(begin: bytes) -
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
-        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
-        b"GET / HTTP/1.1\r\nA: 1\r\n folded\r\n\r\n",
-        b"GET / HTTP/1.1\r\nA: \x00\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\nx",
-        b"POST / HTTP/1.1\r\nContent-Length:\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 1 1\r\n\r\nx",
-        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
-        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999999\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: h\r\nno colon\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: h\r\nA: 1\r\n folded\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: h\r\nA: \x00\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: +1\r\n\r\nx",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length:\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1 1\r\n\r\nx",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999999999999999999\r\n\r\n",
         b"CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
@@ -338,24 +361,27 @@ def test_what_is_no_request_is_refused(data: bytes) -> None:
 def test_body_that_readers_could_not_read_is_refused(header: bytes, status: int) -> None:
     """It was stored as it came, and given back without a word on how to read it."""
     length = b"" if b"Transfer" in header else b"Content-Length: 3\r\n"
-    data = b"POST / HTTP/1.1\r\n" + length + header + b"\r\n\r\nabc"
+    data = b"POST / HTTP/1.1\r\nHost: h\r\n" + length + header + b"\r\n\r\nabc"
     for at in range(len(data) - 3):  # whole at first: a plain request is read in another way
         error = refused([data[:at], data[at:]] if at else [data])
         assert (error.status, error.code) == (status, "encoding_unsupported"), at
 
 
 def test_encoding_of_no_body_is_nobodys_business() -> None:
-    for data in (b"GET / HTTP/1.1\r\nContent-Encoding: gzip\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Encoding:\r\n\r\n"):
+    for data in (
+        b"GET / HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: h\r\nContent-Encoding:\r\n\r\n",
+    ):
         assert [request[0] for request in parsed([data + GET])] == [b"GET", b"GET"]
 
 
 def test_offer_behind_headers_that_are_too_large_is_refused_for_those() -> None:
-    data = b"GET / HTTP/1.1\r\nA: " + b"a" * 2_000 + b"\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+    data = b"GET / HTTP/1.1\r\nHost: h\r\nA: " + b"a" * 2_000 + b"\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
     assert refused([data]).code == "headers_too_large"
 
 
 def test_encoding_that_changes_nothing_is_taken() -> None:
-    head = b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Encoding: identity\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Encoding: identity\r\n\r\n"
     assert parsed([head + b"abc"])[0][3] == b"abc"
 
 
@@ -388,14 +414,14 @@ def test_offer_of_another_protocol_is_not_taken_and_the_request_is_read_whole(
 
 
 def test_very_many_offers_in_one_read_are_as_many_requests() -> None:
-    request = b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+    request = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
     assert len(parsed([request * 5_000])) == 5_000
 
 
 @pytest.mark.parametrize("digits", [limits.HTTP_DIGITS_MAX + 1, 5_000])
 def test_length_of_more_digits_than_a_number_has_is_refused_in_any_pieces(digits: int) -> None:
     """Zeros in front count: httptools takes them, and Python makes no number of more than 4,300 digits."""
-    data = b"POST / HTTP/1.1\r\nContent-Length: " + b"1".zfill(digits) + b"\r\n\r\nx"
+    data = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + b"1".zfill(digits) + b"\r\n\r\nx"
     for pieces in ([data], [data[:40], data[40:]], [data[:-1], data[-1:]]):
         error = refused(pieces, 32 * limits.KIB)
         assert (error.status, error.code) == (400, "malformed_request")
@@ -403,7 +429,7 @@ def test_length_of_more_digits_than_a_number_has_is_refused_in_any_pieces(digits
 
 
 def test_length_of_as_many_digits_as_a_number_has_is_taken() -> None:
-    data = b"POST / HTTP/1.1\r\nContent-Length: " + b"1".zfill(limits.HTTP_DIGITS_MAX) + b"\r\n\r\nx"
+    data = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + b"1".zfill(limits.HTTP_DIGITS_MAX) + b"\r\n\r\nx"
     assert parsed([data])[0][3] == b"x"
 
 
@@ -420,7 +446,7 @@ def test_header_that_the_parser_stumbles_over_is_refused_and_what_came_before_it
     targets: list[bytes] = []
     parser = Stumbling(lambda request: targets.append(request.target), 1024, 1024)
     with pytest.raises(RequestRefused) as caught:
-        parser.feed(CHUNKED + b"GET /b HTTP/1.1\r\nTE: a\r\nX-Number: none\r\n\r\n")
+        parser.feed(CHUNKED + b"GET /b HTTP/1.1\r\nHost: h\r\nTE: a\r\nX-Number: none\r\n\r\n")
     assert (caught.value.status, caught.value.code) == (400, "malformed_request")
     assert targets == [b"/v1/stream/b"]
 
@@ -508,6 +534,6 @@ def test_headers_that_change_how_a_message_is_read_are_left_to_the_parser(
 def test_lines_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain, "LINES_REMEMBERED_MAX", 16)
     for number in range(100):
-        parsed([b"GET /%d HTTP/1.1\r\nX-%d: %d\r\n\r\n" % (number, number, number)])
+        parsed([b"GET /%d HTTP/1.1\r\nHost: h\r\nX-%d: %d\r\n\r\n" % (number, number, number)])
     assert len(plain._starts) <= 16
     assert len(plain._headers) <= 16

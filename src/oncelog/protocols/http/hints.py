@@ -13,6 +13,7 @@ HINTS: Final[dict[str, str]] = {
     "header_invalid": "correct the header that is named, or leave it out; nothing was done",
     "header_repeated": "send it once; nothing was done",
     "headers_too_large": "send fewer or shorter headers, or raise http.header_bytes_max",
+    "host_missing": "send Host with the name that the server was reached by; this connection is closed",
     "json_invalid": "send one JSON value in UTF-8, or an array of them; other content needs a stream of its type",
     "malformed_request": "send HTTP/1.1 on a new connection: this one is closed, and nothing of the request was done",
     "method_not_allowed": "send one of those; Allow lists them, too",

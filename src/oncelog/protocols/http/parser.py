@@ -37,8 +37,8 @@ _BLANKS: Final = b" \t"
 """Around a header's value, and no part of it (RFC 9110, 5.5): whoever passes a request on may add or drop them, and the
 retry must still be the same claim. httptools drops those in front."""
 
-_ONCE: Final = PRODUCER_HEADERS | X_HEADERS | {b"stream-message-id", b"idempotency-key", b"stream-seq"}
-"""Headers of which two are no list: joined they would be another claim."""
+_ONCE: Final = PRODUCER_HEADERS | X_HEADERS | {b"stream-message-id", b"idempotency-key", b"stream-seq", b"host"}
+"""Headers of which two are no list: joined they would be another claim, or another host."""
 
 
 class BodyBudget:
@@ -285,7 +285,7 @@ class RequestParser:
         if name not in headers:
             headers[name] = value
         elif name in _ONCE:
-            detail = f"{name.decode('latin-1')} stands twice: a claim is one"
+            detail = f"{name.decode('latin-1')} stands twice: there is one of it in a request"
             self._fail(RequestRefused(400, "header_repeated", detail))
         else:
             headers[name] = b"%b, %b" % (headers[name], value)
@@ -297,6 +297,10 @@ class RequestParser:
         self.in_body = True
         self._takes_chunks = self._parser.get_http_version() == "1.1"
         headers = self._headers
+        if b"host" not in headers and self._takes_chunks:
+            detail = "every request of HTTP/1.1 names its host, in one Host header (RFC 9112, 3.2)"
+            self._fail(RequestRefused(400, "host_missing", detail))
+            return
         length_text = headers.get(b"content-length")
         if b"expect" in headers:
             self._expect(headers[b"expect"])

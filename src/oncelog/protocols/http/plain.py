@@ -1,9 +1,9 @@
 """Plain requests, read without the parser: what nearly every client sends nearly every time.
 
 A request is plain if its head is whole, every line of it is ordinary ASCII, no header stands twice, none of them
-changes how the message is read, and its body is there and small. Whatever is not plain is left to httptools from its
-first byte: this module only ever says "this is the same as the parser would say" or "ask the parser". A test compares
-the two on all kinds of requests.
+changes how the message is read, its host is named, and its body is there and small. Whatever is not plain is left to
+httptools from its first byte: this module only ever says "this is the same as the parser would say" or "ask the
+parser". A test compares the two on all kinds of requests.
 
 Lines that come again and again (host, types, lengths) are looked up, not taken apart.
 """
@@ -64,6 +64,8 @@ def plain_request(data: bytes, at: int, head_bytes_max: int, body_bytes_max: int
         headers[pair[0]] = pair[1]
     if len(headers) != len(lines) - 1:
         return None  # one of them stands twice
+    if b"host" not in headers:
+        return None
     length = headers.get(b"content-length", b"0")
     if not length.isdigit() or len(length) > LENGTH_DIGITS_MAX:
         return None
