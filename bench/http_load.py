@@ -112,6 +112,7 @@ class Connection:
             f"POST {load.paths[number]} HTTP/1.1\r\nHost: {load.host}:{load.port}\r\n"
             f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n"
         )
+        assert load.producer or len(body) >= DIGITS, "the number of a request stands in its body"
         self._sequence = 0
         if load.producer:
             head += f"Producer-Id: {load.producer}-{number}\r\nProducer-Epoch: 0\r\nProducer-Seq: "

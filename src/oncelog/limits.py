@@ -363,7 +363,8 @@ HTTP_BACKLOG_MAX: Final = 4_096
 descriptors are kept for them beside `http.connections_max`."""
 
 HTTP_BODIES_BYTES_MAX: Final = 1024 * MIB
-"""Bodies above 64 KiB of all connections while they come in. Beyond it the next one is told to try again."""
+"""Bodies above 64 KiB of all connections, chunked or not, while they come in. Beyond it the next one is told to try
+again."""
 
 HTTP_BODIES_KEPT_BYTES: Final = 128 * MIB
 """Bodies of catch-up reads kept for the next reader of the same stretch, which need not be read and joined again."""

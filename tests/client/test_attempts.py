@@ -190,6 +190,55 @@ def test_headers_of_the_client_go_with_every_request() -> None:
     run(main())
 
 
+def test_headers_of_a_call_come_before_those_of_the_client_in_any_spelling() -> None:
+    async def main() -> None:
+        given = {"content-type": "of/client", "HOST": "virtual", "X-Other": "1"}
+        async with Peer(FakeLog()) as peer, AsyncClient(peer.url, headers=given) as client:
+            await client.append("a", 1)
+            headers = peer.requests[0].headers
+            assert headers["content-type"] == "application/json"
+            assert (headers["host"], headers["x-other"]) == ("virtual", "1")
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["Content-Length", "transfer-encoding", "Connection", "Expect"])
+def test_headers_about_the_message_are_the_clients_own(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        AsyncClient("http://h:1", headers={name: "1"})
+
+
+FOREIGN_404S = [
+    answer(404, b"<html>none</html>", Content_Type="text/html"),
+    answer(404, b'{"message":"no route"}', Content_Type="application/json"),
+    answer(404),
+]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN_404S)
+@pytest.mark.parametrize("lost", [CUT, answer(524)])
+def test_a_delete_is_not_done_because_somebody_else_says_404(lost: bytes, foreign: bytes) -> None:
+    replies = iter([lost])
+
+    async def once(client: AsyncClient) -> object:
+        with pytest.raises(NotFound) as caught:
+            await client.delete_topic("a")
+        assert caught.value.maybe_done
+        return None
+
+    calling(lambda request: next(replies, foreign), once)
+
+
+def test_a_page_that_is_not_found_is_no_missing_stream() -> None:
+    async def once(client: AsyncClient) -> object:
+        with pytest.raises(NotFound) as caught:
+            await client.stream("a").head()
+        assert caught.value.code == "http_404"
+        return None
+
+    calling(lambda request: answer(404, Content_Type="text/html"), once)
+
+
 @pytest.mark.parametrize(("reply", "is_error"), [(answer(204), False), (problem(404, "topic_missing"), True)])
 def test_a_delete_whose_answer_was_lost_may_find_nothing(reply: bytes, is_error: bool) -> None:
     async def once(client: AsyncClient) -> object:

@@ -6,7 +6,7 @@ from typing import Unpack
 import pytest
 
 import oncelog.client.lane as lane_module
-from oncelog.client.batches import BatchResult, BatchState, Confirmation, Failure, PendingBatch, Settled
+from oncelog.client.batches import BatchResult, Confirmation, Failure, PendingBatch, Settled
 from oncelog.client.dialect import DurableStreamsDialect, Identity, XDialect, dialect_of
 from oncelog.client.errors import (
     AnswerUnreadable,
@@ -443,67 +443,6 @@ def test_the_pauses_double_and_start_over_after_a_success() -> None:
     (two,) = sent(lane, now)
     lane.refused(two, OVERLOADED, now)
     assert lane.due(now) - now <= 0.1
-
-
-# --- time --------------------------------------------------------------------------------------------------------
-
-
-def test_after_the_delivery_timeout_the_outcome_is_unknown_and_the_lane_ends() -> None:
-    lane, batches = flying(2, delivery_timeout_ms=1000)
-    put(lane, 9)
-    assert lane.due(0) == pytest.approx(1.0)
-    lane.expire(0.999)
-    assert not lane.ended
-    lane.expire(1.0)
-    settled, _ = lane.drain()
-    assert seqs(settled) == [("OutcomeUnknown", 1), ("OutcomeUnknown", 2), ("ProducerStopped", 3)]
-    assert [one.batch.maybe_written for one in settled if isinstance(one, Failure)] == [True, True, False]
-    assert batches[0].state is not BatchState.SENT
-
-
-def test_what_was_never_sent_is_told_so_with_what_was_in_the_way() -> None:
-    lane, (one,) = flying(1, delivery_timeout_ms=1000)
-    lane.lost(one, sent=False, now=0.5)
-    lane.expire(1.0, "no connection to h:1: refused")
-    ((error, batch),) = (one for one in lane.drain()[0] if isinstance(one, Failure))
-    assert type(error).__name__ == "OutcomeUnknown"
-    assert str(error).endswith("and never sent: nothing of it is written; no connection to h:1: refused")
-    assert not batch.maybe_written
-
-
-def test_the_delivery_timeout_counts_from_the_first_attempt() -> None:
-    lane, (one,) = flying(1, delivery_timeout_ms=1000)
-    for now in (0.3, 0.6, 0.9):
-        lane.lost(one, sent=True, now=now)
-        assert sent(lane, now) == [one]
-    lane.expire(1.0)
-    assert seqs(lane.drain()[0]) == [("OutcomeUnknown", 1)]
-
-
-def test_a_refusal_that_waits_for_others_is_told_when_their_time_is_up() -> None:
-    lane, (one, _) = flying(2, delivery_timeout_ms=1000)
-    lane.refused(one, FENCED, 0)
-    lane.expire(1.0)
-    assert seqs(lane.drain()[0]) == [("Fenced", 1), ("OutcomeUnknown", 2)]
-
-
-def test_a_lane_that_is_stopped_waits_for_its_answers() -> None:
-    lane, (one, two) = flying(2)
-    put(lane, 3)
-    lane.stop(FENCED)
-    assert sent(lane) == []
-    assert lane.drain()[0] == []
-    lane.confirmed(one, ok(one), 0)
-    lane.lost(two, sent=True, now=0)
-    assert seqs(lane.drain()[0]) == [("ack", 1), ("OutcomeUnknown", 2), ("ProducerStopped", 3)]
-
-
-def test_an_abandoned_lane_ends_at_once() -> None:
-    lane, _ = flying(1)
-    put(lane, 3)
-    lane.abandon()
-    lane.abandon()
-    assert seqs(lane.drain()[0]) == [("OutcomeUnknown", 1), ("ProducerStopped", 2)]
 
 
 # --- dead letters ------------------------------------------------------------------------------------------------

@@ -98,6 +98,11 @@ def test_a_request_is_its_fixed_and_its_changing_lines() -> None:
     assert Head("GET", "/", "h:1", {}).bodiless() == b"GET / HTTP/1.1\r\nHost: h:1\r\n\r\n"
 
 
+@pytest.mark.parametrize("name", ["Host", "host"])
+def test_a_host_that_is_given_is_the_only_one(name: str) -> None:
+    assert Head("GET", "/", "h:1", {name: "virtual"}).bodiless() == b"GET / HTTP/1.1\r\nHost: virtual\r\n\r\n"
+
+
 def test_names_are_escaped_in_paths() -> None:
     assert topic_path("a/b c?ä") == "a/b%20c%3F%C3%A4"
     assert name_path("a/b") == "a%2Fb"

@@ -103,3 +103,15 @@ def test_producer_and_driver_are_killed_when_their_stdin_ends(tmp_path: Path, si
             stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, check=False,
         )  # fmt: skip
         assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+def test_process_that_was_started_by_hand_takes_nobody_along() -> None:
+    waits = "import time; from oncelog.demo.lifeline import hold; hold(); time.sleep(600)"
+    shell = subprocess.run(
+        ["sh", "-c", '"$0" -c "$1" </dev/null; echo "ended with $?"', sys.executable, waits],
+        stdout=subprocess.PIPE,
+        timeout=GONE_WITHIN_S,
+        start_new_session=True,
+        check=True,
+    )
+    assert shell.stdout.split()[-1] == b"%d" % (128 + signal.SIGKILL)

@@ -1,9 +1,11 @@
 """Clients that do wrong, by mistake or on purpose: each is told what and why, nothing is written, others are served."""
 
 import contextlib
+import gc
 import itertools
 import socket
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -290,19 +292,30 @@ def test_what_is_no_http_is_400_and_the_end(tight: Running) -> None:
             assert client.is_cut
 
 
+def test_other_version_of_http_is_505_and_the_end(tight: Running) -> None:
+    answer = refused(tight, b"GET /health HTTP/2.0\r\nHost: h\r\n\r\n")
+    assert (answer.status, answer.code) == (505, "version_unsupported")
+
+
 def test_content_type_with_a_line_break_makes_no_header(tight: Running) -> None:
     body = b'{"content_type": "text/plain\\r\\nEvil: yes"}'
     answer = refused(tight, request("PUT", "/v1/topics/evil", body))
     assert (answer.status, answer.code) == (400, "name_invalid")
 
 
-def test_bodies_of_all_clients_together_are_bounded(topic: str) -> None:
+def chunked(path: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head.encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+
+@pytest.mark.parametrize("sent_as", [lambda path, body: request("POST", path, body), chunked])
+def test_bodies_of_all_clients_together_are_bounded(topic: str, sent_as: Callable[[str, bytes], bytes]) -> None:
     path = f"/v1/stream/{topic}"
     body = b"x" * 900_000
     small = mock.patch.object(limits, "HTTP_BODIES_BYTES_MAX", 1 * MIB)
     with small, running() as server, server.client() as first, server.client() as second:
         server.ask("PUT", path, headers={"Content-Type": "text/plain"})
-        whole = request("POST", path, body)
+        whole = sent_as(path, body)
         first.send(whole[:-1])
         server.until(lambda: server.server.body_budget.bytes_used >= len(body))
         with harmless(server):
@@ -319,6 +332,38 @@ def test_bodies_of_all_clients_together_are_bounded(topic: str) -> None:
         server.until(lambda: server.server.body_budget.bytes_used >= len(body))
         first.reset()
         server.until(lambda: server.server.body_budget.bytes_used == 0)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request("POST", "/v1/stream/nobody", b"x" * 60_000, {"Content-Encoding": "gzip"}),
+        request("POST", "/v1/stream/nobody", b"x" * 60_000, {"Host": "a, b"}),
+        chunked("/v1/stream/nobody", b"x" * 60_000)[:-1],
+    ],
+    ids=["refused encoding", "refused host", "cut"],
+)
+def test_what_is_refused_or_cut_takes_no_memory_until_the_collector_comes(sent: bytes) -> None:
+    """It comes after tens of thousands of new objects, and a connection has some twenty."""
+    with running() as server, contextlib.ExitStack() as open_ones:
+        server.ask("GET", "/health")
+        gc.collect()
+        gc.disable()
+        open_ones.callback(gc.enable)
+        tracemalloc.start()
+        open_ones.callback(tracemalloc.stop)
+        for _ in range(40):
+            client = open_ones.enter_context(server.client())
+            client.send(sent)
+            if b"chunked" in sent:
+                server.until(lambda: any(c.parser.body_bytes > 50_000 for c in server.server.connections))
+                client.reset()
+                server.until(lambda: not any(c.parser.in_body for c in server.server.connections))
+            else:
+                assert client.answer().status in (400, 415)
+        # Meanwhile the engine writes its spare segments.
+        kept = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, "*/oncelog/storage/*")])
+        assert sum(line.size for line in kept.statistics("filename")) < 40 * 60_000 / 2
 
 
 # --- slow and half-open --------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -177,7 +178,10 @@ def free_space(directory: Path) -> Check:
     """A new log needs room for what it writes in advance. One that is there has that, and wants to grow."""
     usage = shutil.disk_usage(existing(directory))
     found = f"{size(usage.free)} of {size(usage.total)}"
-    segments = [path.stat().st_size for path in directory.glob("journal/segment-*")]
+    segments = []
+    for path in directory.glob("journal/segment-*"):
+        with suppress(FileNotFoundError):  # a running server names its segments anew
+            segments.append(path.stat().st_size)
     if segments and usage.free < max(segments):
         hint = "the log there is read, and written until the segments it has are full: make room for another of "
         return Check("free space", "fail", found, f"{hint}{size(max(segments))}, and some for the index")

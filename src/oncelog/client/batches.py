@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from oncelog.client.errors import ClientError
+from oncelog.client.errors import ClientError, Refused
 from oncelog.client.packing import Form, Item, ProducerRecord
 
 
@@ -47,7 +47,7 @@ class PendingBatch:
 
     __slots__ = (
         "attempts", "body", "bytes", "count", "error", "first_attempt_s", "form", "items", "maybe_written",
-        "partition", "result", "seq", "state", "strayed",
+        "partition", "put_off", "result", "seq", "state", "strayed",
     )  # fmt: skip
 
     def __init__(self, partition: int, seq: int, form: Form, items: list[Item], size: int, body: bytes) -> None:
@@ -68,6 +68,8 @@ class PendingBatch:
         self.state = BatchState.WAITING
         self.result: Confirmation | None = None
         self.error: ClientError | None = None
+        self.put_off: Refused | None = None
+        """The last "not now" of the server itself, which did nothing with the batch."""
 
     @property
     def records(self) -> list[ProducerRecord]:

@@ -26,6 +26,9 @@ BACKOFF_MAX_MS: Final = 1_000
 READING: Final = frozenset(("GET", "HEAD"))
 """Methods that change nothing."""
 
+OURS: Final = frozenset(("connection", "content-length", "expect", "te", "trailer", "transfer-encoding", "upgrade"))
+"""Headers about the message and its connection, not about what is asked."""
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -154,6 +157,9 @@ class Caller:
     def __init__(self, address: Address, headers: Mapping[str, str], timeouts: Timeouts) -> None:
         self.address = address
         self.timeouts = timeouts
+        for name in headers:
+            if name.lower() in OURS:
+                raise ValueError(f"{name} is not to be given: it says where a request ends, and the client sends it")
         self._headers = dict(headers)
         self._channel = self.channel()
 
@@ -163,7 +169,9 @@ class Caller:
 
     def head(self, method: str, to: str, headers: Mapping[str, str | int] | None = None) -> Head:
         """The beginning of a request to this server."""
-        return Head(method, to, self.address.host_header, {**self._headers, **(headers or {})})
+        own = {name.lower() for name in headers or ()}
+        given = {name: value for name, value in self._headers.items() if name.lower() not in own}
+        return Head(method, to, self.address.host_header, {**given, **(headers or {})})
 
     async def answer(
         self,

@@ -184,7 +184,9 @@ class Lane:
         """The server said no."""
         self._answered(batch)
         if error.retryable:
-            if not error.is_told_retryable:
+            if error.is_told_retryable:
+                batch.put_off = error
+            else:
                 # Somebody on the way gave up waiting, perhaps: what it had passed on may still be written.
                 self._stray(batch, sent=True)
             batch.state = BatchState.HELD
@@ -225,11 +227,17 @@ class Lane:
         if now < head.first_attempt_s + self._settings.delivery_timeout_ms / 1000:
             return
         self._forget_sent()
-        tried = f"in {head.attempts} attempts" if head.maybe_written else "and never sent: nothing of it is written"
+        if head.maybe_written:
+            tried = f"in {head.attempts} attempts"
+        elif head.put_off is not None:
+            tried = f"and refused whenever it arrived: nothing of it is written; at last {head.put_off}"
+        else:
+            tried = "and never sent: nothing of it is written"
         unknown = OutcomeUnknown(
             f"sequence {head.seq} of partition {self.partition} was not confirmed within "
             f"{self._settings.delivery_timeout_ms:g} ms, {tried}" + (f"; {why}" if why else "")
         )
+        unknown.__cause__ = head.put_off
         self._end(head.error or unknown)
 
     def abandon(self) -> None:

@@ -116,7 +116,7 @@ class AsyncStream:
     async def head(self, *, partition: int = 0) -> StreamHead:
         """Where the stream stands. `NotFound` if there is none."""
         answer, _ = await self.caller.answer("HEAD", self.path, {"partition": partition})
-        if answer.status == 404:
+        if answer.status == 404 and "html" not in answer.headers.get("content-type", ""):
             # The answer to HEAD has no body that would say so.
             missing = f"partition {partition} of {self.topic!r}" if partition else f"stream {self.topic!r}"
             raise NotFound(404, "topic_missing", f"there is no {missing}", {})
@@ -132,9 +132,10 @@ class AsyncStream:
 
     async def delete(self) -> None:
         """Unlinks the name, all partitions. `NotFound` if there is no such stream."""
-        answer, maybe_done = await self.caller.answer("DELETE", self.path)
-        if answer.status < 400:
-            done(answer)
-        # A first attempt whose answer was lost may have unlinked it.
-        elif not (answer.status == 404 and maybe_done):
-            raise refusal_of(answer)
+        try:
+            done(await self.caller.call("DELETE", self.path))
+        except NotFound as refusal:
+            # A first attempt whose answer was lost may have unlinked it. Only our server's own word: a page that a
+            # proxy does not have says nothing about a stream.
+            if not (refusal.maybe_done and refusal.code == "topic_missing"):
+                raise

@@ -80,7 +80,12 @@ class Head:
     __slots__ = ("fixed",)
 
     def __init__(self, method: str, to: str, host: str, headers: Mapping[str, str | int]) -> None:
-        lines = b"".join(header_line(name, value) for name, value in headers.items())
+        lines = b""
+        for name, value in headers.items():
+            if name.lower() == "host":
+                host = str(value)  # a virtual host, of which there is one as well
+            else:
+                lines += header_line(name, value)
         self.fixed: Final = f"{method} {to} HTTP/1.1\r\n".encode("ascii") + header_line("Host", host) + lines
 
     def request(self, body: bytes, changing: bytes = b"") -> bytes:

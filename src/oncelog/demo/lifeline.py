@@ -22,4 +22,8 @@ def hold() -> None:
 def _wait() -> None:
     while os.read(_STDIN, 1):
         pass
-    os.killpg(0, signal.SIGKILL)
+    # A group of its own, unless somebody has started it by hand: that one must not take its shell along.
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)

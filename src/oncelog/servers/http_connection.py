@@ -12,7 +12,8 @@ from typing import cast
 from oncelog import limits
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, PublishNamed, Submit
-from oncelog.protocols.http.parser import Request, RequestParser, RequestRefused
+from oncelog.protocols.http.parser import RequestParser
+from oncelog.protocols.http.request import Request, RequestRefused
 from oncelog.protocols.http.routes import refused_answer
 from oncelog.protocols.http.session import Session
 from oncelog.protocols.http.template import template_of
@@ -153,7 +154,7 @@ class Connection(Line):
         try:
             parser.feed(data)
         except RequestRefused as refused:
-            self._refuse(refused)
+            self._refuse(refused.with_traceback(None))  # which has what came, in every frame
             return
         finally:
             self._is_feeding = False
@@ -179,7 +180,7 @@ class Connection(Line):
         try:
             self.parser.body_came(count)
         except RequestRefused as refused:
-            self._refuse(refused)
+            self._refuse(refused.with_traceback(None))
             return
         if not self.parser.is_straight:
             self._read_through(self)

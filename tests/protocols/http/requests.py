@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from oncelog.limits import KIB, MIB
 from oncelog.protocols.http.actions import Action, Done
-from oncelog.protocols.http.parser import BodyBudget, Request, RequestParser
+from oncelog.protocols.http.parser import BodyBudget, RequestParser
+from oncelog.protocols.http.request import Request
 from oncelog.protocols.http.routes import Router
 from oncelog.protocols.http.session import Session
 

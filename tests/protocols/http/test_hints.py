@@ -15,8 +15,8 @@ import oncelog
 from oncelog.core import outcome as o
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.hints import HINTS
-from oncelog.protocols.http.parser import RequestRefused
 from oncelog.protocols.http.refusal_map import problem_of
+from oncelog.protocols.http.request import RequestRefused
 from oncelog.protocols.http.routes import refused_answer
 from tests.protocols.http.requests import answer_of, made, routed
 from tests.protocols.http.test_refusal_map import KINDS, sample, split

@@ -9,7 +9,7 @@ from oncelog.core import command as c
 from oncelog.core.names import command_refused
 from oncelog.protocols.http import actions, append
 from oncelog.protocols.http.actions import Done, Submit
-from oncelog.protocols.http.parser import Request, RequestRefused
+from oncelog.protocols.http.request import Request, RequestRefused
 from oncelog.protocols.http.session import Session
 from tests.protocols.http.any_request import BATCH, BODIES, HEADERS, METHODS, RAW, TARGETS
 from tests.protocols.http.requests import answer_of, made, routed, status_of
@@ -140,6 +140,12 @@ def test_close_that_is_not_true_says_so() -> None:
     assert b"Stream-Closed must be true to close the stream, not 'yes'" in answer
     silent = answer_of(routed(made("POST", "/v1/stream/a")))
     assert b'"detail":"an append has a body"' in silent
+
+
+@pytest.mark.parametrize("header", ["if_none_match", "if_unmodified_since"])
+@pytest.mark.parametrize("named", [{"stream_closed": "true"}, {"stream_closed": "true", "host": "h"}])
+def test_close_has_no_condition_either_whoever_sends_it(named: dict[str, str], header: str) -> None:
+    assert status_of(routed(made("POST", "/v1/stream/a", **named, **{header: "*"}))) == 400
 
 
 @pytest.mark.parametrize("target", ["/v1/stream/a", "/v1/commit", "/nothing"])

@@ -31,8 +31,8 @@ from oncelog.protocols.http.actions import (
 from oncelog.protocols.http.append import content_type_of, raw_batch
 from oncelog.protocols.http.claims import HeaderInvalid, refuse_of_one_append, text_of
 from oncelog.protocols.http.commit_body import CursorBody, commit_of, move_of, parsed, publish_of
-from oncelog.protocols.http.parser import Request
 from oncelog.protocols.http.refusal_map import problem_of
+from oncelog.protocols.http.request import Request
 from oncelog.protocols.http.target import Query, TargetInvalid, digits
 
 NameOf = Callable[[int], tuple[str, int]]

@@ -42,6 +42,7 @@ PHRASES: Final = {
     500: "Internal Server Error",
     501: "Not Implemented",
     503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
     507: "Insufficient Storage",
 }
 _LINES: Final = {status: f"HTTP/1.1 {status} {phrase}\r\n".encode() for status, phrase in PHRASES.items()}

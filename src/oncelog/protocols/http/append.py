@@ -31,16 +31,13 @@ from oncelog.protocols.http.claims import (
 )
 from oncelog.protocols.http.json_body import JsonInvalid, TooManyElements, elements
 from oncelog.protocols.http.offsets import spelled
-from oncelog.protocols.http.parser import Body, Request
 from oncelog.protocols.http.refusal_map import problem_of
+from oncelog.protocols.http.request import Body, Request
 from oncelog.protocols.http.session import Session
 from oncelog.protocols.http.target import digits
 from oncelog.protocols.http.write_answers import ANSWERS, AppendAnswer, CloseAnswer
 
 _NOT_BUILT: Final = (b"stream-forked-from", b"stream-ttl", b"stream-expires-at")
-
-_USUAL_HEADERS: Final = 2
-"""Type and length, which every append has: where there is no more, there is nothing to look for."""
 
 _NEED_CONTENT: Final = (b"if-match", b"stream-message-id", b"idempotency-key", b"stream-seq")
 
@@ -79,8 +76,7 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
     """Append, close, or both."""
     headers = request.headers
     refuse_misspelt(headers)
-    if len(headers) > _USUAL_HEADERS:
-        refuse_unconditional(headers)
+    refuse_unconditional(headers)
     body = request.body
     closes = b"stream-closed" in headers and is_closing(headers)
     if not body:
@@ -113,7 +109,7 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
     else:
         digest = content_digest(body)
     claim, dialect = claim_of(headers, topic, partition, digest, session, strict=strict)
-    message_id, expected_tail, order_key = _conditions(headers) if len(headers) > _USUAL_HEADERS else _UNCONDITIONAL
+    message_id, expected_tail, order_key = _conditions(headers)
     if not batch and not closes and expected_tail < 0 and not order_key:
         command: Append | AppendValue = append_of_one(topic, partition, value, digest, claim, message_id, sent_type)
     else:
@@ -129,12 +125,9 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
     return Submit(command, answer)
 
 
-_UNCONDITIONAL: Final = (b"", -1, "")
-
-
 def _conditions(headers: dict[bytes, bytes]) -> tuple[bytes, int, str]:
-    """Message id, If-Match and Stream-Seq; as in _UNCONDITIONAL where one is absent."""
-    message_id, expected_tail, order_key = _UNCONDITIONAL
+    """Message id, If-Match and Stream-Seq; empty, -1 and empty where one is absent."""
+    message_id, expected_tail, order_key = b"", -1, ""
     one, other = headers.get(b"stream-message-id"), headers.get(b"idempotency-key")
     if one is not None or other is not None:
         if one is not None and other is not None and one != other:

@@ -10,7 +10,7 @@ from oncelog.core import batch as codec
 from oncelog.core import command as c
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.producer import SequenceMode
-from oncelog.protocols.http.parser import Body
+from oncelog.protocols.http.request import Body
 
 COMMIT_SCOPE = "commit:"
 

@@ -13,6 +13,7 @@ HINTS: Final[dict[str, str]] = {
     "header_invalid": "correct the header that is named, or leave it out; nothing was done",
     "header_repeated": "send it once; nothing was done",
     "headers_too_large": "send fewer or shorter headers, or raise http.header_bytes_max",
+    "host_invalid": "send Host with the name that the server was reached by; this connection is closed",
     "host_missing": "send Host with the name that the server was reached by; this connection is closed",
     "json_invalid": "send one JSON value in UTF-8, or an array of them; other content needs a stream of its type",
     "malformed_request": "send HTTP/1.1 on a new connection: this one is closed, and nothing of the request was done",
@@ -25,4 +26,5 @@ HINTS: Final[dict[str, str]] = {
     "too_many_records": "send them in several requests; nothing was stored",
     "too_slow": "send it again, faster; or change http.header_deadline_ms, body_grace_ms or body_rate_min",
     "upgrade_unsupported": "send requests to this server itself: it is no proxy",
+    "version_unsupported": "send HTTP/1.1 on a new connection; nothing was done",
 }

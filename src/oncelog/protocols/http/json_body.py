@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from oncelog.limits import BATCH_RECORDS_MAX
-from oncelog.protocols.http.parser import Body
+from oncelog.protocols.http.request import Body
 
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _value: Final = msgspec.json.Decoder(msgspec.Raw).decode

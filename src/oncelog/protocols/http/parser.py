@@ -6,11 +6,12 @@ syntax; here are the bounds.
 
 A body with a stated length above STRAIGHT_BYTES_MIN is received into its own buffer, never past its end: nothing behind
 it is read by accident, and its bytes are copied less often. The buffer grows with what comes, since a promise of four
-megabytes costs its sender one header; all buffers together have a budget. An oversize body is read to its end and
-thrown away, up to `limits.HTTP_DISCARD_BYTES_MAX`: a client that is cut while it sends sees a reset instead of the
-answer.
+megabytes costs its sender one header. All bodies that are larger than that have a budget together, chunked ones too.
+An oversize body is read to its end and thrown away, up to `limits.HTTP_DISCARD_BYTES_MAX`: a client that is cut while
+it sends sees a reset instead of the answer.
 
-After an error nothing more is read from the connection: where the next request begins is not known.
+After an error nothing more is read from the connection, and nothing of what came is kept: where the next request
+begins is not known.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,8 @@ import httptools
 
 from oncelog import limits
 from oncelog.protocols.http.claims import PRODUCER_HEADERS, X_HEADERS
-from oncelog.protocols.http.plain import plain_request
+from oncelog.protocols.http.plain import HOST, plain_request
+from oncelog.protocols.http.request import Body, Request, RequestRefused
 
 STRAIGHT_BYTES_MIN: Final = 64 * limits.KIB
 
@@ -30,12 +32,11 @@ CHUNK_OVERHEAD: Final = 8
 STRAIGHT_GROWTH: Final = 4
 """A buffer is never larger than this many times what has come."""
 
-Body = bytes | bytearray
-
-
 _BLANKS: Final = b" \t"
 """Around a header's value, and no part of it (RFC 9110, 5.5): whoever passes a request on may add or drop them, and the
 retry must still be the same claim. httptools drops those in front."""
+
+_VERSIONS: Final = ("1.1", "1.0")
 
 _ONCE: Final = PRODUCER_HEADERS | X_HEADERS | {b"stream-message-id", b"idempotency-key", b"stream-seq", b"host"}
 """Headers of which two are no list: joined they would be another claim, or another host."""
@@ -54,45 +55,6 @@ class BodyBudget:
             return False
         self.bytes_used += count
         return True
-
-
-class Request:
-    """One request as it was sent. Header names are lower case; repeated ones are joined with a comma."""
-
-    __slots__ = ("body", "head", "headers", "keep_alive", "method", "refused", "takes_chunks", "target")
-
-    def __init__(
-        self,
-        method: bytes,
-        target: bytes,
-        headers: dict[bytes, bytes],
-        body: Body,
-        keep_alive: bool,
-        head: bytes = b"",
-    ) -> None:
-        self.method = method
-        self.target = target
-        self.headers = headers
-        self.body = body
-        self.keep_alive = keep_alive
-        self.head = head
-        """All lines as they were sent, of a plain request; empty of any other."""
-        self.refused: RequestRefused | None = None
-        """Set if the request was read whole but must not be carried out."""
-        self.takes_chunks = True
-        """False of HTTP/1.0: no answer to it is chunked (RFC 9112, 6.1)."""
-
-
-class RequestRefused(Exception):
-    """Bytes that are no request, or one over a bound. Says the status, the limit and what came."""
-
-    def __init__(self, status: int, code: str, detail: str, *, limit: int = -1, received: int = -1) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.code = code
-        self.detail = detail
-        self.limit = limit
-        self.received = received
 
 
 class RequestParser:
@@ -129,9 +91,11 @@ class RequestParser:
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
         self._fed_bytes = 0
-        self._pieces: list[bytes] = []
+        self._came: Body = b""
+        """Of the body, but for what is in `_straight`."""
         self._straight: bytearray | None = None
         self._straight_length = 0
+        self._budget_taken = 0
         self._discards: RequestRefused | None = None
 
     # --- in --------------------------------------------------------------------------------------------------------
@@ -205,23 +169,38 @@ class RequestParser:
     def _grow(self) -> None:
         """Room for more of a large body."""
         assert self._straight is not None
-        old = b"".join(self._pieces) if self._pieces else self._straight
-        self._pieces = []
+        old = self._came or self._straight
         size = min(self._straight_length, max(STRAIGHT_BYTES_MIN, STRAIGHT_GROWTH * len(old)))
-        if not self._budget.take(size - len(self._straight)):
-            used, limit = self._budget.bytes_used, self._budget.bytes_max
-            detail = "bodies of all clients together are too large at the moment"
-            raise RequestRefused(503, "overloaded", detail, limit=limit, received=used + size)
+        refused = self._take_budget(size)
+        if refused is not None:
+            self._fail(refused)
+            raise refused
+        self._came = b""
         # A new one: a buffer that somebody still looks at cannot grow in place.
         grown = bytearray(size)
         grown[: len(old)] = old
         self._straight = grown
 
+    def _take_budget(self, size: int) -> RequestRefused | None:
+        """Have as much of the budget as a body of this size takes."""
+        if self._budget.take(size - self._budget_taken):
+            self._budget_taken = size
+            return None
+        used, limit = self._budget.bytes_used, self._budget.bytes_max
+        detail = "bodies of all clients together are too large at the moment"
+        return RequestRefused(503, "overloaded", detail, limit=limit, received=used + size)
+
     def let_go(self) -> None:
-        """The connection is gone: give back what its body took."""
-        if self._straight is not None:
-            self._budget.bytes_used -= len(self._straight)
-            self._straight = None
+        """Nobody wants the request in progress any more, nor is any behind it read: keep nothing of it. At once, since
+        the connection and its parser hold each other until the collector comes."""
+        self._give_back()
+        self._headers = {}
+        self._straight = None
+
+    def _give_back(self) -> None:
+        self._budget.bytes_used -= self._budget_taken
+        self._budget_taken = 0
+        self._came = b""
 
     def _bound_what_is_kept(self, count: int) -> None:
         """httptools hands a header or a trailer over when it is whole: one without an end would grow without a bound.
@@ -230,7 +209,11 @@ class RequestParser:
         beside = self._fed_bytes - self.body_bytes * (1 + CHUNK_OVERHEAD)
         if beside > self._header_bytes_max + limits.HTTP_RECEIVE_BYTES:
             limit = self._header_bytes_max
-            raise RequestRefused(431, "headers_too_large", "the headers are too large", limit=limit, received=beside)
+            refused = RequestRefused(
+                431, "headers_too_large", "the headers are too large", limit=limit, received=beside
+            )
+            self._fail(refused)
+            raise refused
 
     @property
     def is_straight(self) -> bool:
@@ -295,11 +278,24 @@ class RequestParser:
         if self._parser.should_upgrade():
             return  # they come once more, without the offer
         self.in_body = True
-        self._takes_chunks = self._parser.get_http_version() == "1.1"
+        version = self._parser.get_http_version()
+        self._takes_chunks = version == "1.1"
         headers = self._headers
+        if version not in _VERSIONS:
+            self._fail(RequestRefused(505, "version_unsupported", f"HTTP/{version} is not spoken here"))
+            return
         if b"host" not in headers and self._takes_chunks:
             detail = "every request of HTTP/1.1 names its host, in one Host header (RFC 9112, 3.2)"
             self._fail(RequestRefused(400, "host_missing", detail))
+            return
+        if not HOST.fullmatch(headers.get(b"host", b"")):
+            detail = "Host is one name or address, and a port (RFC 9112, 3.2)"
+            self._fail(RequestRefused(400, "host_invalid", detail))
+            return
+        if b"transfer-encoding" in headers and not self._takes_chunks:
+            # Whoever stands in front and does not know the header ends the request elsewhere (RFC 9112, 6.1).
+            detail = "HTTP/1.0 has no Transfer-Encoding: where this request ends is not sure"
+            self._fail(RequestRefused(400, "malformed_request", detail))
             return
         length_text = headers.get(b"content-length")
         if b"expect" in headers:
@@ -338,16 +334,28 @@ class RequestParser:
 
     def on_body(self, piece: bytes) -> None:
         """A piece of the body, chunked or not."""
+        if self._error is not None:
+            return
         self.body_bytes += len(piece)
         if self._discards is not None:
             if self.body_bytes > limits.HTTP_DISCARD_BYTES_MAX:
                 self._fail(self._discards)
-        elif self._straight is not None:
-            self._pieces.append(piece)  # what came with the head; `feed` puts it into a buffer
+            return
+        if self.body_bytes > self._body_bytes_max:
+            self._discard(self.body_bytes)
+            return
+        if self._straight is None and self.body_bytes > STRAIGHT_BYTES_MIN:
+            refused = self._take_budget(self.body_bytes)
+            if refused is not None:
+                self._fail(refused)
+                return
+        # Joined as they come: a piece of two bytes takes forty. A straight one's came with the head; `feed` goes on.
+        if not self._came:
+            self._came = piece
+        elif isinstance(self._came, bytes):
+            self._came = bytearray(self._came) + piece
         else:
-            self._pieces.append(piece)
-            if self.body_bytes > self._body_bytes_max:
-                self._discard(self.body_bytes)
+            self._came += piece
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -360,9 +368,9 @@ class RequestParser:
         body: Body
         if self._straight:
             body = self._straight
-            self.let_go()
         else:
-            body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            body = self._came if self._budget_taken else bytes(self._came)
+        self._give_back()
         request = Request(method, self._target, self._headers, body, keep_alive)
         request.refused = self._discards
         request.takes_chunks = self._takes_chunks
@@ -373,7 +381,7 @@ class RequestParser:
         """Too large: its bytes are dropped as they come, and the answer says so."""
         limit = self._body_bytes_max
         refused = RequestRefused(413, "body_too_large", "the body is too large", limit=limit, received=length)
-        self._pieces = []
+        self._give_back()
         if length > limits.HTTP_DISCARD_BYTES_MAX or self.expects_continue:
             self._fail(refused)  # it would be too much, or it has not been sent yet, and must not be asked for
             self.expects_continue = False
@@ -384,3 +392,4 @@ class RequestParser:
         """Not raised here: httptools would swallow it. `feed` raises it when it comes back."""
         if self._error is None:
             self._error = refused
+            self._give_back()

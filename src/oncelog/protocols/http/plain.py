@@ -13,6 +13,9 @@ from typing import Final
 
 _START: Final = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|PATCH) (/[\x21\x22\x24-\x7e]*) HTTP/1\.1")
 VALUE: Final = rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?"
+HOST: Final = re.compile(rb"[A-Za-z0-9._~!$&'()*+;=:%\[\]-]*")
+"""What may stand in Host: a name or an address, and a port. Not the comma of RFC 3986, since two hosts that somebody in
+front has joined look so."""
 _HEADER: Final = re.compile(rb"([A-Za-z0-9-]+): (%b)" % VALUE)
 
 _CHANGES_READING: Final = frozenset(
@@ -93,7 +96,7 @@ def _read_header(line: bytes) -> tuple[bytes, bytes] | None:
     if match is None:
         return None
     pair = (match.group(1).lower(), match.group(2))
-    if pair[0] in _CHANGES_READING:
+    if pair[0] in _CHANGES_READING or (pair[0] == b"host" and not HOST.fullmatch(pair[1])):
         return None
     if pair[0] not in _NEVER_AGAIN:
         _remember(_headers, line, pair)

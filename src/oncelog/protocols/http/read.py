@@ -17,7 +17,7 @@ from oncelog.core.content_type import BATCHES, is_json, media_type
 from oncelog.errors import BatchInvalid, OncelogError
 from oncelog.protocols.http import answers, offsets
 from oncelog.protocols.http.actions import Action, Read
-from oncelog.protocols.http.parser import Request
+from oncelog.protocols.http.request import Request
 from oncelog.protocols.http.target import Query, TargetInvalid, digits
 
 CURSOR_EPOCH_S: Final = 1_728_432_000

@@ -15,7 +15,7 @@ from oncelog.protocols.http.actions import Action, Cut, Done, Health, Metrics, S
 from oncelog.protocols.http.claims import refuse_of_one_append
 from oncelog.protocols.http.commit_body import BodyInvalid
 from oncelog.protocols.http.openapi import DESCRIPTION
-from oncelog.protocols.http.parser import Request, RequestRefused
+from oncelog.protocols.http.request import Request, RequestRefused
 from oncelog.protocols.http.session import Session
 from oncelog.protocols.http.target import Query, TargetInvalid, decoded, digits, split
 

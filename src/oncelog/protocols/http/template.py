@@ -25,8 +25,8 @@ from oncelog.protocols.http.append import content_type_of
 from oncelog.protocols.http.append_command import append_of_batch, append_of_one, following
 from oncelog.protocols.http.claims import Dialect
 from oncelog.protocols.http.json_body import JsonInvalid, elements
-from oncelog.protocols.http.parser import Request
 from oncelog.protocols.http.plain import LENGTH_DIGITS_MAX, VALUE
+from oncelog.protocols.http.request import Request
 from oncelog.protocols.http.write_answers import ANSWERS
 
 _END: Final = b"\r\n\r\n"
