@@ -187,6 +187,7 @@ def test_nothing_is_kept_of_what_stands_behind_a_head_that_is_refused(header: by
         fed = Fed(body_bytes_max=500_000)
         with pytest.raises(RequestRefused) as caught:
             fed.feed(data)
+        assert fed.parser.body_room() is None, "nor is there room for more of it"
         return fed, caught.value.with_traceback(None)
 
     assert traced_bytes(refuse) < 20_000

@@ -300,6 +300,8 @@ class RequestParser:
         length_text = headers.get(b"content-length")
         if b"expect" in headers:
             self._expect(headers[b"expect"])
+            if self._error is not None:
+                return
         if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
             detail = "a body may be chunked, and nothing else may be done to it"
             self._fail(RequestRefused(501, "encoding_unsupported", detail))
@@ -392,4 +394,4 @@ class RequestParser:
         """Not raised here: httptools would swallow it. `feed` raises it when it comes back."""
         if self._error is None:
             self._error = refused
-            self._give_back()
+            self.let_go()
