@@ -48,7 +48,8 @@ def test_a_program_that_ends_with_records_pending_is_told_how_many(url: str) -> 
     assert "RuntimeWarning: producer 'q' of 'ex' was left with 1,234 of 1,234 records not confirmed" in said
     assert "Call close() or flush()" in said
     assert said.startswith("<string>:5: ")  # the line that made the producer
-    assert len(said.splitlines()) == 1
+    told = [line for line in said.splitlines() if not line.startswith("  ")]  # Python 3.13 quotes the line below it
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("end", ["producer.flush()", "producer.close()", "producer.flush(); client.close()"])
