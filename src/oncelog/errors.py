@@ -12,6 +12,9 @@ class OncelogError(Exception):
 class StorageError(OncelogError):
     """The disk did not do what it was told. Carries where, and what an operator can do."""
 
+    next_offset: int = -1
+    """Behind a batch that cannot be read, in the stream that it was read for; -1 if it is not that, or nobody knows."""
+
     def __init__(self, what: str, *, file: str = "", position: int = -1, hint: str = "") -> None:
         self.what = what
         self.file = file
@@ -37,9 +40,6 @@ class JournalPoisoned(StorageError):
 
 class Corruption(StorageError):
     """Bytes on disk are not what was written. Never served, never repaired silently."""
-
-    next_offset: int = -1
-    """Behind a batch that cannot be read, in the stream that it was read for; -1 if it is not that, or nobody knows."""
 
 
 class DirectoryInUse(StorageError):

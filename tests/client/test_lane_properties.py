@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oncelog.client.batches import BatchResult, Confirmation, Failure, PendingBatch
 from oncelog.client.dialect import Identity, dialect_of
 from oncelog.client.errors import DeadLettered, Malformed, Overloaded, Refused, SequenceGap
 from oncelog.client.errors import Fenced as FencedError
-from oncelog.client.lane import Lane
+from oncelog.client.lane import NEVER, Lane
 from oncelog.client.options import DialectName, ProducerSettings
 from oncelog.client.packing import Packer, cost
 from oncelog.core.flat import Producer, ProducerClaim
@@ -131,6 +131,14 @@ class World:
             if not wire:
                 self.dead_wires.remove(wire)
 
+    def expire(self) -> None:
+        """Time is up. What is on the wire may still reach the server."""
+        self.lane.expire(NEVER)
+        if self.wire:
+            self.dead_wires.append(self.wire)
+            self.wire = deque()
+        self.listen()
+
     def _lose(self, copy: Copy) -> None:
         self.lane.lost(copy.batch, sent=True, now=0)
 
@@ -152,15 +160,11 @@ def claim_of(dialect: DialectName, identity: Identity, batch: PendingBatch) -> P
     return ProducerClaim("http:p", identity.epoch, batch.seq, batch.seq, mode, digest)
 
 
-@settings(max_examples=600)
-@given(
-    dialect=st.sampled_from(["x", "durable-streams"]),
-    buries=st.booleans(),
-    acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 9)), max_size=60),
-)
-def test_every_record_is_written_once_and_in_order_whatever_the_wire_does(
-    dialect: DialectName, buries: bool, acts: list[tuple[Act, int]]
-) -> None:
+dialects = st.sampled_from(["x", "durable-streams"])
+lists_of_acts = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 9)), max_size=60)
+
+
+def after(dialect: DialectName, buries: bool, acts: list[tuple[Act, int]]) -> World:
     world = World(dialect, buries)
     for act, choice in acts:
         match act:
@@ -182,6 +186,15 @@ def test_every_record_is_written_once_and_in_order_whatever_the_wire_does(
             case "late":
                 world.late(choice)
         check(world)
+    return world
+
+
+@settings(max_examples=600)
+@given(dialect=dialects, buries=st.booleans(), acts=lists_of_acts)
+def test_every_record_is_written_once_and_in_order_whatever_the_wire_does(
+    dialect: DialectName, buries: bool, acts: list[tuple[Act, int]]
+) -> None:
+    world = after(dialect, buries, acts)
     # Then the network is calm; late copies still come in between.
     for _ in range(1000):
         if not world.lane.pending_count and not world.dead_wires:
@@ -200,6 +213,24 @@ def test_every_record_is_written_once_and_in_order_whatever_the_wire_does(
         assert all(BAD_VALUES & set(values_of(failure.batch)) for failure in world.failures)
     for failure in world.failures:
         assert not failure.batch.maybe_written or not isinstance(failure.error, DeadLettered)
+
+
+@settings(max_examples=600)
+@given(dialect=dialects, buries=st.booleans(), acts=lists_of_acts, last_are_busy=st.lists(st.booleans(), max_size=5))
+@example("x", False, [(act, 0) for act in ("put", "send", "work", "burst", "cut", "send")], [True, False])
+def test_what_is_told_as_not_written_when_time_is_up_never_is(
+    dialect: DialectName, buries: bool, acts: list[tuple[Act, int]], last_are_busy: list[bool]
+) -> None:
+    world = after(dialect, buries, acts)
+    for busy in last_are_busy:
+        world.work(busy=busy)  # and nothing is sent again: what is on its way would be open anyhow
+    world.expire()
+    if world.lane.batches:
+        return  # a dead letter was in the way
+    while world.dead_wires:
+        world.late(0)
+    certain = [failure.batch for failure in world.failures if not failure.batch.maybe_written]
+    assert not {value for batch in certain for value in values_of(batch)} & set(world.log)
 
 
 def check(world: World) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from oncelog.client.batches import BatchState, Failure
-from oncelog.client.errors import Overloaded
-from tests.client.test_lane import FENCED, OVERLOADED, flying, ok, put, sent, seqs
+from oncelog.client.errors import Overloaded, SequenceGap
+from tests.client.test_lane import FENCED, OVERLOADED, flying, gap, ok, put, sent, seqs
 
 
 def test_after_the_delivery_timeout_the_outcome_is_unknown_and_the_lane_ends() -> None:
@@ -54,6 +54,34 @@ def test_what_was_put_off_and_then_lost_may_be_written() -> None:
     ((error, batch),) = (one for one in lane.drain()[0] if isinstance(one, Failure))
     assert str(error).endswith("was not confirmed within 1000 ms, in 2 attempts")
     assert batch.maybe_written
+    assert error.__cause__ is None, "nothing was done with one attempt: that is not the whole truth"
+
+
+def test_a_lost_copy_that_may_still_come_is_not_told_as_never_written() -> None:
+    """1. Batches 1 and 2 are sent, the connection ends, the server has not read them yet. 2. Both are sent again, 1 is
+    put off, so 2 is a gap. 3. The time is up. 4. The server reads the first connection to its end, and writes both."""
+    lane, (one, two) = flying(2, delivery_timeout_ms=1000)
+    lane.lost(one, sent=True, now=0.1)
+    lane.lost(two, sent=True, now=0.1)
+    assert sent(lane, 0.1) == [one, two]
+    lane.refused(one, OVERLOADED, 0.2)
+    lane.refused(two, gap(1), 0.2)
+    lane.expire(1.0)
+    settled, _ = lane.drain()
+    assert seqs(settled) == [("OutcomeUnknown", 1), ("OutcomeUnknown", 2)]
+    assert [one.batch.maybe_written for one in settled if isinstance(one, Failure)] == [True, True]
+
+
+def test_a_gap_is_no_silence() -> None:
+    lane, (one, two) = flying(2, delivery_timeout_ms=1000)
+    lane.refused(two, gap(1), 0.1)
+    lane.confirmed(one, ok(one), 0.2)
+    lane.lost(sent(lane, 0.6)[0], sent=False, now=0.6)
+    lane.expire(9.0)
+    failure = lane.drain()[0][-1]
+    assert isinstance(failure, Failure)
+    assert "refused whenever it arrived" in str(failure.error)
+    assert isinstance(failure.error.__cause__, SequenceGap)
 
 
 def test_the_delivery_timeout_counts_from_the_first_attempt() -> None:

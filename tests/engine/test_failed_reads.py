@@ -11,15 +11,17 @@ from unittest import mock
 import pytest
 
 from oncelog import limits
+from oncelog.core import batch as codec
 from oncelog.core.command import AppendStage, OpenApplication, OpenStage, Publish, PublishItem
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import ApplicationDone, CommitConfirmed, Damaged, StageDone, TopicDone
 from oncelog.engine.engine import Engine
 from oncelog.engine.provenance import WrittenBy
 from oncelog.engine.reader import Reader, ReadPlan
+from oncelog.engine.reads import ReadResult
 from oncelog.errors import Corruption
 from oncelog.storage.disk import MemoryDisk, MemoryFile
-from tests.engine.opening import append, append_of, done, make_topic, opened_over, read_all, until
+from tests.engine.opening import SETTINGS, append, append_of, done, make_topic, opened_over, read_all, until
 
 
 class UnreadableFile(MemoryFile):
@@ -32,9 +34,9 @@ class UnreadableFile(MemoryFile):
         self._disk = disk
 
     def pread(self, length: int, position: int, /) -> bytes:
-        if not self._disk.is_readable:
+        if not self._disk.is_readable or position <= self._disk.bad_at < position + length:
             raise OSError(errno.EIO, "Input/output error")
-        return super().pread(length, position)
+        return super().pread(length, position)[: max(0, self._disk.ends_at - position)]
 
 
 class UnreadableDisk(MemoryDisk):
@@ -43,6 +45,10 @@ class UnreadableDisk(MemoryDisk):
     def __init__(self) -> None:
         super().__init__()
         self.is_readable = True
+        self.bad_at = -1
+        """A byte of every file that cannot be read."""
+        self.ends_at = 1 << 40
+        """Where every file has been cut off."""
 
     def open(self, name: str, *, create: bool = False) -> MemoryFile:
         if create:
@@ -102,6 +108,33 @@ def test_read_that_the_disk_fails_is_told_to_its_reader_alone(what: str, monkeyp
             assert not isinstance(told, Damaged)
             assert isinstance(told, CommitConfirmed) == (what == "publish")
             assert read_all(engine, "a")[:2] == [(0, b"x"), (1, b"y")]
+
+    asyncio.run(scenario())
+    assert failed == []
+
+
+@pytest.mark.parametrize(("broken", "reason"), [("bad_at", "Input/output error"), ("ends_at", "cut short")])
+def test_read_gives_what_stands_before_the_place_that_cannot_be_read(broken: str, reason: str) -> None:
+    """All of them are asked of the disk at once, and one that fails fails them all: none of them was given, and the
+    first one, which is sound, was told as the bad one and passed over."""
+    failed: list[BaseException] = []
+
+    async def scenario() -> None:
+        async with unreadable(failed) as (engine, _, disk):
+            await append(engine, "a", b"sound")
+            await append(engine, "a", b"broken 1", b"broken 2")
+            at = disk.open("segment-000000000000").pread(SETTINGS.segment_bytes, 0).index(b"broken")
+            sound = getattr(disk, broken)
+            setattr(disk, broken, at)
+            told = await asked(lambda told: engine.reads.read_soon("a", 0, 0, limits.MIB, told))
+            assert isinstance(told, ReadResult)
+            values = [value for batch in told.batches for value in codec.decode_values(batch.batch)]
+            assert (values, told.next_offset) == ([b"x", b"sound"], 2)
+            told = await asked(lambda told: engine.reads.read_soon("a", 0, 2, limits.MIB, told))
+            assert isinstance(told, Damaged)
+            assert reason in told.what
+            assert told.next == 4
+            setattr(disk, broken, sound)
 
     asyncio.run(scenario())
     assert failed == []

@@ -339,9 +339,10 @@ def test_bodies_of_all_clients_together_are_bounded(topic: str, sent_as: Callabl
     [
         request("POST", "/v1/stream/nobody", b"x" * 60_000, {"Content-Encoding": "gzip"}),
         request("POST", "/v1/stream/nobody", b"x" * 60_000, {"Host": "a, b"}),
+        b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n" % (b"x" * 60_000),
         chunked("/v1/stream/nobody", b"x" * 60_000)[:-1],
     ],
-    ids=["refused encoding", "refused host", "cut"],
+    ids=["refused encoding", "refused host", "refused target", "cut"],
 )
 def test_what_is_refused_or_cut_takes_no_memory_until_the_collector_comes(sent: bytes) -> None:
     """It comes after tens of thousands of new objects, and a connection has some twenty."""
@@ -360,10 +361,33 @@ def test_what_is_refused_or_cut_takes_no_memory_until_the_collector_comes(sent: 
                 client.reset()
                 server.until(lambda: not any(c.parser.in_body for c in server.server.connections))
             else:
-                assert client.answer().status in (400, 415)
+                assert client.answer().status in (400, 414, 415)
         # Meanwhile the engine writes its spare segments.
         kept = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, "*/oncelog/storage/*")])
         assert sum(line.size for line in kept.statistics("filename")) < 40 * 60_000 / 2
+
+
+@pytest.mark.parametrize("ends_in", [b"no chunk", b""], ids=["malformed or cut", "too slow"])
+@pytest.mark.parametrize("sent_as", [lambda path, body: request("POST", path, body), chunked])
+def test_refused_body_gives_its_share_back_before_the_answers_in_front_of_it(
+    topic: str, sent_as: Callable[[str, bytes], bytes], ends_in: bytes
+) -> None:
+    """The refusal stands behind a long-poll, for as long as that takes: others would be refused for want of room."""
+    path = f"/v1/stream/{topic}"
+    slow = {"body_grace_ms": 50, "body_rate_min": 1 << 30, "sweep_s": 0.02}
+    with running(**({} if ends_in else slow)) as server, server.client() as client:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        whole = sent_as(path, b"x" * 300_000)
+        client.send(request("GET", f"{path}?offset=now&live=long-poll") + whole[: 200_000 - len(ends_in)])
+        if ends_in and b"chunked" in whole:
+            server.until(lambda: server.server.body_budget.bytes_used > 0)
+            client.send(whole[200_000 - len(ends_in) : -5] + ends_in)
+        elif ends_in:
+            client.reset()
+        server.until(lambda: server.server.counts.malformed == 1 or not server.server.connections)
+        assert server.on_loop(lambda: server.server.body_budget.bytes_used) == 0
+        if not ends_in:
+            assert server.waiters() == 1, "and the long-poll goes on"
 
 
 # --- slow and half-open --------------------------------------------------------------------------------------------

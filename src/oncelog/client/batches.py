@@ -69,7 +69,7 @@ class PendingBatch:
         self.result: Confirmation | None = None
         self.error: ClientError | None = None
         self.put_off: Refused | None = None
-        """The last "not now" of the server itself, which did nothing with the batch."""
+        """The last "not now" or "not before that one" of the server itself, which did nothing with the batch."""
 
     @property
     def records(self) -> list[ProducerRecord]:

@@ -192,9 +192,10 @@ class Lane:
             batch.state = BatchState.HELD
             self._pause_s = max(self._pause_s, error.retry_after_s, self._backoff.next_s())
         elif isinstance(error, SequenceGap) and self._explains(batch, error.expected):
+            # Had an earlier copy been accepted, this would have been a duplicate. One may still come, though, and is
+            # accepted if a copy of the batch before it comes too: what was lost stays open.
+            batch.put_off = error
             batch.state = BatchState.HELD
-            # Had an earlier copy been accepted, this would have been a duplicate.
-            batch.maybe_written = False
         else:
             batch.state = BatchState.REFUSED
             batch.error = error
@@ -227,17 +228,18 @@ class Lane:
         if now < head.first_attempt_s + self._settings.delivery_timeout_ms / 1000:
             return
         self._forget_sent()
+        cause = None if head.maybe_written else head.put_off
         if head.maybe_written:
             tried = f"in {head.attempts} attempts"
-        elif head.put_off is not None:
-            tried = f"and refused whenever it arrived: nothing of it is written; at last {head.put_off}"
+        elif cause is not None:
+            tried = f"and refused whenever it arrived: nothing of it is written; at last {cause}"
         else:
             tried = "and never sent: nothing of it is written"
         unknown = OutcomeUnknown(
             f"sequence {head.seq} of partition {self.partition} was not confirmed within "
             f"{self._settings.delivery_timeout_ms:g} ms, {tried}" + (f"; {why}" if why else "")
         )
-        unknown.__cause__ = head.put_off
+        unknown.__cause__ = cause
         self._end(head.error or unknown)
 
     def abandon(self) -> None:
@@ -278,6 +280,7 @@ class Lane:
             later.seq = self.next_seq
             later.state = BatchState.WAITING
             later.maybe_written = later.strayed = False
+            later.put_off = None  # of another number
             later.first_attempt_s = now
             self.next_seq += 1
         self._settle()

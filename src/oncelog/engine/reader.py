@@ -5,7 +5,7 @@ header lies outside of it (P9), drops what is dead and keeps offsets. A read nev
 with.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ from oncelog.core import batch as codec
 from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal
 from oncelog.core.rows import Cause
 from oncelog.engine.read_view import ReadView, StreamView
-from oncelog.errors import BatchInvalid, Corruption
+from oncelog.errors import BatchInvalid, Corruption, StorageError
 from oncelog.storage.index.interface import Index
 from oncelog.storage.index.places import LINK, Place, Places
 from oncelog.storage.journal import Journal
@@ -172,9 +172,9 @@ class Reader:
         return [Place.unpack(row) for row in packed]
 
     def fetch(self, plan: ReadPlan) -> tuple[list[ReadBatch], int]:
-        """Carry out a plan: its batches, and where the next read begins. Ends before a batch that is damaged, which is
-        told to whoever reads on from there: what lies before it can still be read. May run on another thread; touches
-        only the journal's files."""
+        """Carry out a plan: its batches, and where the next read begins. Ends before a batch that cannot be read, which
+        is told to whoever reads on from there: what lies before it can still be read. May run on another thread;
+        touches only the journal's files."""
         batches: list[ReadBatch] = []
         looked_at = 0
         try:
@@ -182,20 +182,26 @@ class Reader:
                 looked_at += 1
                 if batch is not None:
                     batches.append(ReadBatch(part.base_offset, batch))
-        except Corruption as damage:
+        except StorageError as failed:
             part = plan.parts[looked_at]
             if not batches:
-                damage.next_offset = part.base_offset + part.count
+                failed.next_offset = part.base_offset + part.count
                 raise
             return batches, part.base_offset
         return batches, plan.next_offset
 
     def fetch_parts(self, parts: list[ReadPart]) -> list[ReadBatch]:
-        """All of these batches; raises `Corruption` if one is damaged."""
+        """All of these batches; raises StorageError if one cannot be read."""
         return [ReadBatch(part.base_offset, batch) for part, batch in self._fetched(parts) if batch is not None]
 
     def _fetched(self, parts: list[ReadPart]) -> Iterator[tuple[ReadPart, bytes | None]]:
-        read = self._journal.read_many([(part.group, part.at, part.length) for part in parts])
+        places = [(part.group, part.at, part.length) for part in parts]
+        read: Iterable[bytes]
+        try:
+            read = self._journal.read_many(places)
+        except StorageError:
+            # One by one, up to the place that cannot be read: those before it can, and it must be told as itself.
+            read = (self._journal.read(*place) for place in places)
         for part, stored in zip(parts, read, strict=True):
             if not codec.check_crc(stored):
                 raise self.damage(part, "does not match its checksum")

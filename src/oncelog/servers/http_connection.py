@@ -317,6 +317,7 @@ class Connection(Line):
     def _refuse(self, refused: RequestRefused) -> None:
         """Where the next request would begin is not known: answer, in line, and close."""
         self.is_closing = True
+        self.parser.let_go()
         self.server.counts.malformed += 1
         if self._ending is not None:
             return  # it stands behind a request that was the last

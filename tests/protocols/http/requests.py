@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from oncelog.limits import KIB, MIB
 from oncelog.protocols.http.actions import Action, Done
 from oncelog.protocols.http.parser import BodyBudget, RequestParser
-from oncelog.protocols.http.request import Request
+from oncelog.protocols.http.request import Request, RequestRefused
 from oncelog.protocols.http.routes import Router
 from oncelog.protocols.http.session import Session
 
@@ -41,7 +41,14 @@ class Fed:
         )
 
     def feed(self, data: bytes) -> None:
-        """As the server does: a large body goes where it belongs."""
+        """As the server does: a large body goes where it belongs, and a refusal is the end."""
+        try:
+            self._feed(data)
+        except RequestRefused:
+            self.parser.let_go()
+            raise
+
+    def _feed(self, data: bytes) -> None:
         at = 0
         while at < len(data):
             room = self.parser.body_room()

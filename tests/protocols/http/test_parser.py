@@ -163,13 +163,17 @@ def traced_bytes(do: Callable[[], object]) -> int:
     [
         CHUNKED_HEAD + chunk(b"a" * 200_000),
         b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 400000\r\n\r\n" + b"a" * 200_000,
+        b"GET /" + b"a" * 200_000,
+        b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"a" * 200_000,
+        CHUNKED_HEAD + b"0\r\nX: " + b"a" * 200_000,
     ],
+    ids=["chunks", "body", "target", "header", "trailer"],
 )
 def test_client_that_has_gone_leaves_no_byte_of_its_request(sent: bytes) -> None:
     """Its connection and its parser hold each other until the collector comes, and that may be thousands later."""
 
     def cut() -> object:
-        fed = Fed(body_bytes_max=500_000)
+        fed = Fed(header_bytes_max=300_000, body_bytes_max=500_000)
         fed.feed(sent)
         fed.parser.let_go()
         return fed
@@ -187,7 +191,7 @@ def test_nothing_is_kept_of_what_stands_behind_a_head_that_is_refused(header: by
         fed = Fed(body_bytes_max=500_000)
         with pytest.raises(RequestRefused) as caught:
             fed.feed(data)
-        assert fed.parser.body_room() is None, "nor is there room for more of it"
+        assert not fed.parser.is_straight, "nor is there room for more of it"
         return fed, caught.value.with_traceback(None)
 
     assert traced_bytes(refuse) < 20_000

@@ -10,8 +10,8 @@ megabytes costs its sender one header. All bodies that are larger than that have
 An oversize body is read to its end and thrown away, up to `limits.HTTP_DISCARD_BYTES_MAX`: a client that is cut while
 it sends sees a reset instead of the answer.
 
-After an error nothing more is read from the connection, and nothing of what came is kept: where the next request
-begins is not known.
+After an error nothing more is read from the connection: where the next request begins is not known. Whoever is told of
+it lets go of what came.
 """
 
 from collections.abc import Callable
@@ -194,8 +194,10 @@ class RequestParser:
         """Nobody wants the request in progress any more, nor is any behind it read: keep nothing of it. At once, since
         the connection and its parser hold each other until the collector comes."""
         self._give_back()
+        self._target = b""
         self._headers = {}
         self._straight = None
+        self._parser = httptools.HttpRequestParser(self)  # the old one keeps the header that has not come to its end
 
     def _give_back(self) -> None:
         self._budget.bytes_used -= self._budget_taken
@@ -275,6 +277,8 @@ class RequestParser:
 
     def on_headers_complete(self) -> None:
         """All headers are there; the body follows."""
+        if self._error is not None:
+            return
         if self._parser.should_upgrade():
             return  # they come once more, without the offer
         self.in_body = True
@@ -298,10 +302,8 @@ class RequestParser:
             self._fail(RequestRefused(400, "malformed_request", detail))
             return
         length_text = headers.get(b"content-length")
-        if b"expect" in headers:
-            self._expect(headers[b"expect"])
-            if self._error is not None:
-                return
+        if b"expect" in headers and not self._may_expect(headers[b"expect"]):
+            return
         if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
             detail = "a body may be chunked, and nothing else may be done to it"
             self._fail(RequestRefused(501, "encoding_unsupported", detail))
@@ -326,13 +328,13 @@ class RequestParser:
             self._straight = bytearray()
             self._straight_length = length
 
-    def _expect(self, expectation: bytes) -> None:
+    def _may_expect(self, expectation: bytes) -> bool:
         if not self._takes_chunks:
-            return  # HTTP/1.0 knows no such word, and waits for none (RFC 9110, 10.1.1)
-        if expectation.lower() != b"100-continue":
+            return True  # HTTP/1.0 knows no such word, and waits for none (RFC 9110, 10.1.1)
+        self.expects_continue = expectation.lower() == b"100-continue"
+        if not self.expects_continue:
             self._fail(RequestRefused(417, "expectation_failed", "only 100-continue can be expected"))
-        else:
-            self.expects_continue = True
+        return self.expects_continue
 
     def on_body(self, piece: bytes) -> None:
         """A piece of the body, chunked or not."""
@@ -394,4 +396,3 @@ class RequestParser:
         """Not raised here: httptools would swallow it. `feed` raises it when it comes back."""
         if self._error is None:
             self._error = refused
-            self.let_go()
