@@ -11,8 +11,10 @@ ARGS ?=
 BIN := .venv/bin
 # Asked of the interpreter that builds: another one may not be able to read the sources.
 COMPILED := $(shell $(firstword $(wildcard .venv/bin/python) $(PYTHON) $(shell command -v python3.11) python3) tools/compiled.py)
+ifneq ($(filter-out clean help,$(or $(MAKECMDGOALS),help)),)
 ifneq ($(wildcard .venv/bin/python),)
 $(if $(COMPILED),,$(error tools/compiled.py does not say what is compiled: is .venv sound? make clean removes it))
+endif
 endif
 # What it is compiled with, if anything: with another compiler, or none, it is built anew.
 COMPILER := $(if $(filter 1,$(ONCELOG_PURE)),none,$(or $(shell command -v $(firstword $(CC))),none))

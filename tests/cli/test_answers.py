@@ -54,6 +54,19 @@ def test_damage_that_the_server_tells_ends_every_verb_with_4(arguments: list[str
     assert result.stderr.decode().startswith(f"oncelog: {DAMAGED['detail']} (stop the server)")
 
 
+@pytest.mark.parametrize("lost", ["/v1/stream/t", "/v1/producers", "/v1/cursors"])
+def test_somebody_elses_404_makes_no_log_sound(lost: str) -> None:
+    """A proxy that does not pass everything on: what could not be asked was not checked."""
+
+    def proxied(path: str) -> tuple[int, str, bytes]:
+        return (404, "text/plain", b"no route") if path == lost else damaged_log(path)
+
+    with answering(proxied) as url:
+        result = run_here("verify", url)
+    assert result.returncode == exits.REFUSED
+    assert result.stderr.decode() == f"oncelog: {url} answered 404: no route\n"
+
+
 def other(*bodies: bytes) -> Callable[[str], tuple[int, str, bytes]]:
     """A server of JSON that is none of ours: it answers these, one after the other, and the last one for ever."""
     left = list(bodies)

@@ -108,6 +108,22 @@ def test_disk_that_cannot_hold_a_new_log_fails_and_says_what_it_needs(
     )
 
 
+def test_log_of_another_user_is_no_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its names can be listed, and that is all."""
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "segment-0").touch()
+    looked_at = Path.stat
+
+    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path.name == "segment-0":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return looked_at(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert machine.clock(tmp_path, machine.RELEASED_MS).status == "ok"
+    assert machine.free_space(tmp_path).name == "free space"
+
+
 @pytest.mark.parametrize(("free", "status"), [(63 * MIB, "fail"), (64 * MIB, "warn"), (20_000 * MIB, "ok")])
 def test_disk_that_holds_a_log_need_not_hold_a_new_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, status: str

@@ -40,6 +40,8 @@ class Request(NamedTuple):
     headers: dict[str, str]
     body: bytes
     connection: int
+    header_count: int
+    """Lines, of which two may have one name."""
 
     @property
     def seq(self) -> int:
@@ -100,6 +102,7 @@ class _Side(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._target = b""
         self._headers: dict[str, str] = {}
+        self._header_count = 0
         self._body = b""
 
     def on_url(self, url: bytes) -> None:
@@ -107,6 +110,7 @@ class _Side(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode().lower()] = value.decode()
+        self._header_count += 1
 
     def on_body(self, body: bytes) -> None:
         self._body += body
@@ -115,7 +119,7 @@ class _Side(asyncio.Protocol):
         path, _, query = self._target.decode().partition("?")
         method = self._parser.get_method().decode()
         request = Request(
-            method, unquote(path), dict(parse_qsl(query)), self._headers, self._body, self.number
+            method, unquote(path), dict(parse_qsl(query)), self._headers, self._body, self.number, self._header_count
         )  # fmt: skip
         self._peer.requests.append(request)
         self._queue.put_nowait(request)

@@ -198,6 +198,7 @@ def test_headers_of_a_call_come_before_those_of_the_client_in_any_spelling() -> 
             headers = peer.requests[0].headers
             assert headers["content-type"] == "application/json"
             assert (headers["host"], headers["x-other"]) == ("virtual", "1")
+            assert peer.requests[0].header_count == len(headers), "each of them once"
 
     run(main())
 
@@ -229,14 +230,15 @@ def test_a_delete_is_not_done_because_somebody_else_says_404(lost: bytes, foreig
     calling(lambda request: next(replies, foreign), once)
 
 
-def test_a_page_that_is_not_found_is_no_missing_stream() -> None:
+@pytest.mark.parametrize("headers", [{"Content_Type": "text/html"}, {"Content_Type": "text/plain"}, {}])
+def test_a_page_that_is_not_found_is_no_missing_stream(headers: dict[str, str]) -> None:
     async def once(client: AsyncClient) -> object:
         with pytest.raises(NotFound) as caught:
             await client.stream("a").head()
         assert caught.value.code == "http_404"
         return None
 
-    calling(lambda request: answer(404, Content_Type="text/html"), once)
+    calling(lambda request: answer(404, **headers), once)
 
 
 @pytest.mark.parametrize(("reply", "is_error"), [(answer(204), False), (problem(404, "topic_missing"), True)])
@@ -296,7 +298,9 @@ PAGE = answer(200, b"<html></html>", Content_Type="text/html")
 
 
 @pytest.mark.parametrize(
-    "reply", [REDIRECT, PAGE, answer(202), answer(304), answer(501)], ids=["redirect", "page", "202", "304", "501"]
+    "reply",
+    [REDIRECT, PAGE, answer(202), answer(304), answer(501), answer(505)],
+    ids=["redirect", "page", "202", "304", "501", "505"],
 )
 @pytest.mark.parametrize(
     "call",

@@ -152,7 +152,7 @@ def test_looking_at_a_missing_stream_says_so() -> None:
             await client.stream("a").head(partition=3)
         return None
 
-    calling(lambda request: answer(404), call)
+    calling(lambda request: answer(404, Content_Type="application/problem+json"), call)
 
 
 # --- every path ----------------------------------------------------------------------------------------------------

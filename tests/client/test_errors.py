@@ -71,6 +71,7 @@ def test_numbers_come_from_the_problem_or_from_headers() -> None:
         (problem(500, "bug", retryable=False), False),
         (answer(500), True),
         (answer(501), True),
+        (answer(505), True),
         (answer(524), True),
         (problem(501, "not_built", retryable=False), False),
         (answer(429), True),

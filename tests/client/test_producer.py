@@ -448,7 +448,26 @@ def test_a_dead_letter_stream_that_refuses_too_stops_the_producer_with_the_first
             with pytest.raises(Malformed, match="batch_refused") as caught:
                 await producer.flush()
             assert "topic_missing" in str(caught.value.__cause__)
-            assert "'dead' did not take it as a dead letter: 404 topic_missing" in str(caught.value)
+            assert "as dead letters 'dead' took 0 of its 1 records, and then: 404 topic_missing" in str(caught.value)
+
+    run(main())
+
+
+def test_a_batch_of_which_some_became_dead_letters_says_how_many() -> None:
+    async def main() -> None:
+        replies = iter(
+            [answer(204, Stream_Next_Offset=1), problem(413, "too_large"), answer(204, Stream_Next_Offset=2)]
+        )
+
+        def script(request: Request) -> Reply:
+            return next(replies) if request.path.endswith("/dead") else problem(400, "batch_refused")
+
+        async with producing(script, dead_letter="dead") as (_peer, producer):
+            for number in range(3):
+                producer.append_nowait(number)
+            with pytest.raises(Malformed) as caught:
+                await producer.flush()
+            assert "as dead letters 'dead' took 1 of its 3 records, and then: 413 too_large" in str(caught.value)
 
     run(main())
 

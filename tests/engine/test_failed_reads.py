@@ -120,7 +120,7 @@ def test_read_gives_what_stands_before_the_place_that_cannot_be_read(broken: str
     failed: list[BaseException] = []
 
     async def scenario() -> None:
-        async with unreadable(failed) as (engine, _, disk):
+        async with unreadable(failed) as (engine, topic, disk):
             await append(engine, "a", b"sound")
             await append(engine, "a", b"broken 1", b"broken 2")
             at = disk.open("segment-000000000000").pread(SETTINGS.segment_bytes, 0).index(b"broken")
@@ -134,6 +134,7 @@ def test_read_gives_what_stands_before_the_place_that_cannot_be_read(broken: str
             assert isinstance(told, Damaged)
             assert reason in told.what
             assert told.next == 4
+            assert engine.reads.undecodable(topic.stream_ids[0], 2, "no records").next == 4
             setattr(disk, broken, sound)
 
     asyncio.run(scenario())

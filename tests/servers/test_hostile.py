@@ -374,8 +374,8 @@ def test_refused_body_gives_its_share_back_before_the_answers_in_front_of_it(
 ) -> None:
     """The refusal stands behind a long-poll, for as long as that takes: others would be refused for want of room."""
     path = f"/v1/stream/{topic}"
-    slow = {"body_grace_ms": 50, "body_rate_min": 1 << 30, "sweep_s": 0.02}
-    with running(**({} if ends_in else slow)) as server, server.client() as client:
+    rate_min = 1 if ends_in else 1 << 30
+    with running(sweep_s=0.02, body_grace_ms=50, body_rate_min=rate_min) as server, server.client() as client:
         server.ask("PUT", path, headers={"Content-Type": "text/plain"})
         whole = sent_as(path, b"x" * 300_000)
         client.send(request("GET", f"{path}?offset=now&live=long-poll") + whole[: 200_000 - len(ends_in)])
@@ -474,9 +474,10 @@ def test_idle_connection_is_closed(topic: str) -> None:
 
 
 def test_connection_that_waits_for_an_answer_is_not_idle(topic: str) -> None:
-    with running(sweep_s=0.02, idle_ms=100, long_poll_ms=400) as server, server.client() as client:
+    with running(sweep_s=0.02, idle_ms=100, long_poll_ms=400) as server:
         server.ask("PUT", f"/v1/stream/{topic}")
-        assert client.ask("GET", f"/v1/stream/{topic}?offset=now&live=long-poll").status == 204
+        with server.client() as client:
+            assert client.ask("GET", f"/v1/stream/{topic}?offset=now&live=long-poll").status == 204
 
 
 # --- a client that never reads -------------------------------------------------------------------------------------

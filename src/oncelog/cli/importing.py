@@ -68,7 +68,7 @@ def progress_of(log: Remote, topic: str, partition: int, name: str) -> Progress:
     try:
         known = shaped(log.get(path, {"partition": partition, "scope": "http"}), Producer)
     except NotFound as missing:
-        if missing.code == "topic_missing" or not missing.has_code:
+        if missing.code == "topic_missing":
             raise
         return Progress(EPOCH_FIRST, -1)
     return Progress(known.epoch, known.last_sequence, known.first, known.next)

@@ -28,7 +28,7 @@ def receipts_command(
         try:
             told = log.get(f"/v1/receipts/{topic_path(topic)}/{name_path(message_id)}", {"partition": partition})
         except NotFound as missing:
-            if missing.code == "topic_missing" or not missing.has_code:
+            if missing.code == "topic_missing":
                 raise
             end(exits.REFUSED, f"{topic} knows no message id {message_id!r}")
         receipt = shaped(told, Receipt)

@@ -16,7 +16,7 @@ from oncelog.cli import exits
 from oncelog.cli.live_check import RawPage, shaped
 from oncelog.cli.screen import counted, end
 from oncelog.client.calls import Caller, Timeouts, decoded
-from oncelog.client.connection import Address, connect, parse_address
+from oncelog.client.connection import Address, connect, parse_address, with_scheme
 from oncelog.client.dialect import confirmed
 from oncelog.client.errors import (
     AnswerUnreadable,
@@ -31,16 +31,8 @@ from oncelog.client.errors import (
 from oncelog.client.models import TopicInfo
 from oncelog.client.wire import BATCHES, Answer, topic_path
 
-HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
-
-
 NO_TLS: Final = re.compile(r"\[SSL: (?:WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|PACKET_LENGTH_TOO_LONG)\]")
 """What OpenSSL says of an answer that is no TLS, in one version or another."""
-
-
-def with_scheme(url: str) -> str:
-    """`host:port` alone, as the ready line of a server says it, is that with http://; anything else stays as it is."""
-    return f"http://{url}" if HOST_AND_PORT.fullmatch(url) else url
 
 
 URL: Final = "http://127.0.0.1:4437"
@@ -87,8 +79,14 @@ class Remote:
         headers: Mapping[str, str | int] | None = None,
         body: bytes | None = None,
     ) -> Answer:
-        """Sends until there is an answer or it takes too long. Raises Refused, Unreachable, OutcomeUnknown."""
-        return self._runner.run(self._caller.call(method, path, query, headers=headers, body=body))
+        """Sends until there is an answer or it takes too long. Raises Refused, Unreachable, OutcomeUnknown. NotFound is
+        the server's own word alone: a page that a proxy does not have says nothing of a stream."""
+        try:
+            return self._runner.run(self._caller.call(method, path, query, headers=headers, body=body))
+        except NotFound as missing:
+            if missing.has_code:
+                raise
+            raise Refused(missing.status, missing.code, missing.detail, missing.members) from None
 
     def close(self) -> None:
         """Lets go of the connection."""
@@ -164,9 +162,7 @@ def end_if_missing(log: Remote, topic: str, partition: int, hint: str) -> TopicI
     """The settings of the topic; ends the verb if there is none, or if it has no such partition."""
     try:
         settings = shaped(log.get(f"/v1/topics/{topic_path(topic)}", {}), TopicInfo)
-    except NotFound as missing:
-        if not missing.has_code:
-            raise  # somebody else's, who knows nothing of streams
+    except NotFound:
         end(exits.REFUSED, f"there is no stream {topic!r}" + (f" ({hint})" if hint else ""))
     if partition >= settings.partitions:
         there = counted(settings.partitions, "partition")

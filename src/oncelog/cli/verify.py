@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from oncelog.cli import exits, live_check
-from oncelog.cli.remote import reached, with_scheme
+from oncelog.cli.remote import reached
 from oncelog.cli.screen import end, print_json, print_table, printable, progress, results
+from oncelog.client.connection import with_scheme
 from oncelog.errors import StorageError
 
 COUNTED_ON_DISK: Final = ("entries", "groups", "topics", "streams", "records", "ids", "journal_bytes")

@@ -219,7 +219,7 @@ class Admin:
                 _given(
                     topic=append.topic,
                     partition=append.partition,
-                    message_id=append.message_id or None,
+                    message_id=append.message_id,
                     records=[record_members(record) for record in append.records],
                 )
                 for append in appends

@@ -44,10 +44,15 @@ class Address(NamedTuple):
         return f"{host}:{self.port}"
 
 
+def with_scheme(url: str) -> str:
+    """`host:port` alone, as the ready line of a server says it, is that with http://; anything else stays as it is."""
+    return f"http://{url}" if _HOST_AND_PORT.fullmatch(url) else url
+
+
 def parse_address(url: str, tls: ssl.SSLContext | None = None) -> Address:
-    """`http://host:port` or `https://host:port`, without a path; `host:port` alone, as a server's ready line says it,
-    is the first. ValueError says what is wrong."""
-    parts = urlsplit(f"http://{url}" if _HOST_AND_PORT.fullmatch(url) else url)
+    """`http://host:port` or `https://host:port`, without a path; `host:port` alone is the first. ValueError says what
+    is wrong."""
+    parts = urlsplit(with_scheme(url))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
         raise ValueError(f"{url!r}: the address of a server is http://host:port, without a path")
     if parts.username is not None:

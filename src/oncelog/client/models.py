@@ -182,7 +182,7 @@ class CommitAppend(Struct, frozen=True):
     topic: str
     records: Sequence[object]
     partition: int = 0
-    message_id: str = ""
+    message_id: str | None = None
 
 
 class CursorMove(Struct, frozen=True):

@@ -463,6 +463,7 @@ class AsyncIdempotentProducer:
             ("oncelog.dead-letter.partition", str(lane.partition).encode()),
         )
         run = uuid.uuid4().hex
+        taken = 0
         try:
             for number, record in enumerate(batch.records):
                 await stream.append(
@@ -472,9 +473,11 @@ class AsyncIdempotentProducer:
                     timestamp_ms=record.timestamp_ms if record.timestamp_ms >= 0 else None,
                     message_id=f"{run}-{number}",
                 )
+                taken += 1
         except ClientError as error:
             batch.error.__cause__ = error
-            batch.error.args = (f"{batch.error}; and {stream.topic!r} did not take it as a dead letter: {error}",)
+            told = f"as dead letters {stream.topic!r} took {taken} of its {batch.count} records"
+            batch.error.args = (f"{batch.error}; {told}, and then: {error}",)
             lane.burial_failed()
         else:
             lane.buried(stream.topic, self._loop.time())

@@ -13,7 +13,7 @@ from oncelog.client.calls import Caller, done, placed
 from oncelog.client.dialect import confirmed
 from oncelog.client.errors import NotFound, naming_appends, refusal_of
 from oncelog.client.packing import HeadersGiven, Packer
-from oncelog.client.wire import JSON, header_line, topic_path
+from oncelog.client.wire import JSON, PROBLEM, header_line, topic_path
 
 OFFSET_DIGITS: Final = 16
 
@@ -116,8 +116,8 @@ class AsyncStream:
     async def head(self, *, partition: int = 0) -> StreamHead:
         """Where the stream stands. `NotFound` if there is none."""
         answer, _ = await self.caller.answer("HEAD", self.path, {"partition": partition})
-        if answer.status == 404 and "html" not in answer.headers.get("content-type", ""):
-            # The answer to HEAD has no body that would say so.
+        if answer.status == 404 and answer.headers.get("content-type", "").startswith(PROBLEM):
+            # Ours, and the answer to HEAD has no body that would say more.
             missing = f"partition {partition} of {self.topic!r}" if partition else f"stream {self.topic!r}"
             raise NotFound(404, "topic_missing", f"there is no {missing}", {})
         if answer.status >= 400:

@@ -24,6 +24,8 @@ ANSWER_BODY_BYTES_MAX: Final = BATCH_INFLATED_BYTES_MAX
 
 JSON: Final = "application/json"
 BATCHES: Final = "application/vnd.oncelog.batches"
+PROBLEM: Final = "application/problem+json"
+"""Of a refusal that our server has signed."""
 
 
 class Answer(msgspec.Struct, gc=False):

@@ -204,7 +204,6 @@ def _with_body(
     if body is None:
         body = body_of(found, standing.content_type, raw=read.raw)
     content_type = BATCHES if read.raw else standing.content_type
-    headers["Vary"] = "Accept"
     if read.raw:
         # Who reads a range that was planned earlier must see that the topic was not made anew since.
         headers["Stream-Created"] = standing.created_ms
@@ -213,7 +212,7 @@ def _with_body(
 
 
 def _standing_headers(standing: Standing, found: Found) -> dict[str, str | int]:
-    headers: dict[str, str | int] = {"Stream-Next-Offset": offsets.spelled(found.next_offset)}
+    headers: dict[str, str | int] = {"Stream-Next-Offset": offsets.spelled(found.next_offset), "Vary": "Accept"}
     if found.is_up_to_date(standing):
         headers["Stream-Up-To-Date"] = "true"
     if found.is_end(standing):
