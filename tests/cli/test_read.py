@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from oncelog.cli import exits, read
+from oncelog.client.errors import ClientError, Overloaded, StreamReplaced
 from oncelog.client.wire import BATCHES
 from oncelog.core import batch as codec
 from tests.cli.running import begun, run_here, standing
@@ -37,6 +38,24 @@ def test_interrupt_is_a_failure_unless_the_stream_is_followed(
     monkeypatch.setattr(read, "_read", interrupted)
     result = run_here("read", "t", *follow)
     assert (result.returncode, result.stdout, result.stderr) == (code, b"first\n", said)
+
+
+@pytest.mark.parametrize(
+    ("error", "goes_on"),
+    [(StreamReplaced("t", 0, 5, 1, 2), False), (Overloaded(503, "overloaded", "not now", {}), True)],
+)
+def test_place_in_a_stream_that_is_gone_is_none_in_its_successor(
+    monkeypatch: pytest.MonkeyPatch, error: ClientError, goes_on: bool
+) -> None:
+    async def ended(*arguments: Any, **_: Any) -> None:
+        (printed,) = (one for one in arguments if isinstance(one, read.Printed))
+        printed.next = 5
+        raise error
+
+    monkeypatch.setattr(read, "_read", ended)
+    result = run_here("read", "t")
+    assert result.returncode == exits.REFUSED
+    assert (b"--from 5" in result.stderr) is goes_on
 
 
 @contextlib.contextmanager
