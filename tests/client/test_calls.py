@@ -347,3 +347,26 @@ def test_a_commit_without_a_claim_gets_an_id_and_keeps_it_over_retries() -> None
     )
     ids = {msgspec.json.decode(request.body)["commit_id"] for request in requests}
     assert (len(requests), len(ids), ids.pop() != "") == (3, 1, True)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c: c.append("a", 1, message_id=""),
+        lambda c: c.commit([CommitAppend("a", [1], message_id="")]),
+        lambda c: c.producer("a", producer_id="p").append(1, message_id=""),
+        lambda c: c.producer("a", producer_id="").append(1),
+        lambda c: c.producer("a", producer_id="p", session="").append(1),
+        lambda c: c.producer("a", producer_id="p", dead_letter="").append(1),
+    ],
+)
+def test_empty_id_or_name_is_refused_and_not_taken_for_none(call: Call) -> None:
+    """It comes from a row that lacks it. Under a random id the retry would be written a second time."""
+
+    async def main(client: AsyncClient) -> object:
+        with pytest.raises(ValueError, match="not empty"):
+            await call(client)
+        return None
+
+    _, requests = calling(lambda request: answer(204), main)
+    assert not requests

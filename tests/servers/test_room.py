@@ -56,7 +56,7 @@ def test_health_and_metrics_tell_that_writes_are_refused_until_there_is_room() -
         while (status := write(server)) == 204:
             pass
         assert status == 507
-        assert_refused(server, f"no room for another segment: make room for {SEGMENT} bytes")
+        assert_refused(server, f"no room for another segment: make room for {SEGMENT / MIB:g} MiB;")
         assert server.metrics()["oncelog_journal_spares"] == 1
         assert server.ask("GET", PATH).status == 200
         disk.full = False
@@ -111,7 +111,9 @@ def test_server_says_once_that_writes_are_refused_and_once_that_they_are_taken()
         for _ in range(3):
             server.on_loop(watch.look)
         (refused,) = said
-        assert refused.startswith("writes are refused: the disk has no room for another segment: make room for ")
+        assert refused.startswith(
+            "large writes are refused, and small ones soon: the disk has no room for another segment: make room for "
+        )
         disk.full = False
         server.until(lambda: server.engine.commits.full is None)
         for _ in range(3):
@@ -146,4 +148,4 @@ def test_server_looks_by_itself_whether_there_is_room() -> None:
         while write(server) == 204:
             pass
         server.until(lambda: bool(said))
-        assert said[0].startswith("writes are refused: the disk has no room")
+        assert said[0].startswith("large writes are refused, and small ones soon: the disk has no room")

@@ -52,7 +52,7 @@ class Writer(threading.Thread):
                 self.going.set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_loses_nothing_that_was_confirmed_and_ends_with_0(tmp_path: Path, number: signal.Signals) -> None:
     with process(data=str(tmp_path / "log")) as server:
         assert server.ask("PUT", "/v1/stream/lines", headers=TYPE).status == 201

@@ -36,7 +36,7 @@ from oncelog.client.models import (
     TopicInfo,
     record_members,
 )
-from oncelog.client.packing import Packer
+from oncelog.client.packing import Packer, check_id
 from oncelog.client.stream import AsyncStream
 from oncelog.client.wire import BATCHES, name_path, target, topic_path
 from oncelog.limits import BATCH_RECORDS_MAX
@@ -212,6 +212,9 @@ class Admin:
         producer: CommitProducer | None = None,
     ) -> CommitResult:
         """All of it at one instant, or none. `ConditionFailed` names the condition that does not hold."""
+        for append in appends:
+            if append.message_id is not None:
+                check_id(append.message_id)
         if commit_id is None and producer is None:
             commit_id = uuid.uuid4().hex
         body: dict[str, object] = {

@@ -98,6 +98,9 @@ class ProducerSettings:
             value: float = getattr(self, name)
             if not low <= value <= high:
                 raise ValueError(f"{name} is between {low:g} and {high:g}, not {value:g}")
+        for name in ("producer_id", "session", "dead_letter"):
+            if getattr(self, name) == "":
+                raise ValueError(f"{name} is not empty: leave it out, or give None")
         if self.dialect not in ("x", "durable-streams"):
             raise ValueError(f"dialect is 'x' or 'durable-streams', not {self.dialect!r}")
         if self.dialect != "x" and self.session is not None:

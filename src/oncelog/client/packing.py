@@ -123,7 +123,7 @@ class Packer:
     ) -> Item:
         """A record, encoded once. Raises ValueError, TypeError or RecordTooLarge; then nothing was taken."""
         if message_id is not None:
-            _check_id(message_id)
+            check_id(message_id)
         value = self.value_of(data)
         if key is None and headers is None and timestamp_ms is None and not message_id and value:
             if len(value) > RECORD_BYTES_MAX:
@@ -178,10 +178,13 @@ def cost(item: Item) -> int:
     return len(item.value or b"") + len(item.key or b"") + headers + RECORD_COST_BYTES
 
 
-def _check_id(message_id: object) -> None:
-    """Raises TypeError or ValueError for what the server would refuse. An empty one is none."""
+def check_id(message_id: object) -> None:
+    """Raises TypeError or ValueError for what the server would refuse. An empty one is none, and whoever gives it means
+    one: under a random one the retry would be written again."""
     if not isinstance(message_id, str):
         raise TypeError(f"a message id is text, not {type(message_id).__name__}")
+    if not message_id:
+        raise ValueError("a message id is not empty: leave it out, or give None, for a random one")
     header_line("message_id", message_id)  # it travels as one, so it must be able to
     if len(message_id.encode()) > MESSAGE_ID_BYTES_MAX:
         raise ValueError(f"a message id has at most {MESSAGE_ID_BYTES_MAX:,} bytes")

@@ -81,7 +81,7 @@ class AsyncStream:
         `expected_tail`: only if the stream ends there, else `ConditionFailed`. `order_key`: only if it is higher than
         the last one. `close`: this is the last record.
         """
-        if message_id is None or message_id == "":  # what is no text must not become a random id, were it 0
+        if message_id is None:
             message_id = uuid.uuid4().hex
         item = self._packer.item(data, key, headers, timestamp_ms, message_id)
         form = self._packer.form(item)

@@ -44,7 +44,11 @@ class HttpServer(Server):
         journal: Path | None = None,
         say: Callable[[str], None] = lambda _note: None,
     ) -> None:
-        router = Router(engine.lookups.name_of, x_producer_strict=settings.x_producer_strict)
+        router = Router(
+            engine.lookups.name_of,
+            x_producer_strict=settings.x_producer_strict,
+            browser_writes=settings.browser_writes,
+        )
         early = EarlyRequests(engine.submit, loop.call_later, loop.call_soon, settings.early_hold_ms)
         budget = BodyBudget(limits.HTTP_BODIES_BYTES_MAX)
         scratch = memoryview(bytearray(limits.HTTP_RECEIVE_BYTES))

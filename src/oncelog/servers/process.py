@@ -1,7 +1,7 @@
 """A server process: open the log, listen, run until told to stop, stop in order.
 
 Start: a look whether the address is free and whether a new log has room, engine (recovers), then the faces, then the
-ready line. Stop (SIGTERM, SIGINT): the faces take no more and answer what they accepted, then the engine writes, proves
+ready line. Stop (SIGTERM, SIGINT, and SIGHUP of a terminal that closes): the faces take no more and answer what they accepted, then the engine writes, proves
 and closes. A second signal ends it at once: that is a crash, and crashes lose nothing that was confirmed.
 """
 
@@ -34,7 +34,7 @@ def run(settings: ServerSettings, ready: Callable[[str], None]) -> int:
 async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, _told_to_stop, loop, number, stop)
     loop.set_exception_handler(_bug)
     wanted = settings.http.connections_max

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from oncelog import limits
 from oncelog.engine.engine import Engine
 from oncelog.errors import DiskFull
 from oncelog.storage.index.child import journal_directory
@@ -35,7 +36,7 @@ def why_refused(engine: Engine) -> str | None:
         return f"the disk has no room for the index, which is {behind} bytes behind: make room; reads go on"
     if full == "disk":
         segment = engine.journal_stats.segment_bytes
-        return f"the disk has no room for another segment: make room for {segment} bytes; reads go on"
+        return f"the disk has no room for another segment: make room for {segment / limits.MIB:g} MiB; reads go on"
     return None
 
 
@@ -52,7 +53,7 @@ class RoomWatch:
         """Called about once a second."""
         reason = why_refused(self._engine)
         if reason is not None and not self._is_told:
-            self._say(f"writes are refused: {reason}")
+            self._say(f"large writes are refused, and small ones soon: {reason}")
         elif reason is None and self._is_told:
             self._say("there is room again: writes are taken")
         self._is_told = reason is not None

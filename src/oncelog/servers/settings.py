@@ -130,6 +130,13 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     x_producer_strict: Annotated[
         bool, Meta(description="Refuse `X-Producer-*` requests that name neither a session nor an epoch")
     ] = False
+    browser_writes: Annotated[
+        bool,
+        Meta(
+            description="Take writes that carry an `Origin`, as browsers send it. Nobody is asked who they are, so with "
+            "this any page that is open on a machine which reaches the server can append and delete"
+        ),
+    ] = False
     stop_ms: Annotated[
         int, Meta(ge=0, le=HOUR_MS, description="How long a stop waits for requests in progress before it cuts them")
     ] = 10_000

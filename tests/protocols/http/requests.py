@@ -69,9 +69,11 @@ def parsed(pieces: Iterable[bytes], header_bytes_max: int = 32 * KIB, body_bytes
     return fed.requests
 
 
-def routed(request: Request, session: Session | None = None, *, strict: bool = False) -> Action:
+def routed(
+    request: Request, session: Session | None = None, *, strict: bool = False, browser_writes: bool = False
+) -> Action:
     """What the request asks for."""
-    router = Router(lambda _stream_id: ("t", 0), x_producer_strict=strict)
+    router = Router(lambda _stream_id: ("t", 0), x_producer_strict=strict, browser_writes=browser_writes)
     return router.route(request, session or Session(), NOW_MS)
 
 

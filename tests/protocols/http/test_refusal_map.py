@@ -84,7 +84,7 @@ def test_refusal_is_told_with_its_numbers(kind: type[o.Refusal]) -> None:
 
 def test_number_below_its_range_is_a_mistake_and_not_too_large() -> None:
     status, _, problem = split(problem_of(o.TooLarge("partitions", 10_000, 0, least=1)))
-    assert (status, problem["code"], problem["limit"], problem["received"]) == (400, "too_large", 10_000, 0)
+    assert (status, problem["code"], problem["limit"], problem["received"]) == (400, "too_small", 10_000, 0)
     assert problem["detail"] == "partitions: 0 is too small; the least is 1, the most 10000"
     assert problem["least"] == 1
     assert "least" not in split(problem_of(o.TooLarge("batch bytes", 10, 11)))[2]

@@ -157,6 +157,40 @@ def test_browsers_may_ask_first(target: str) -> None:
         assert header in answer
 
 
+@pytest.mark.parametrize(("browser_writes", "says"), [(False, b"GET, HEAD, OPTIONS"), (True, b"GET, HEAD, PUT, POST,")])
+@pytest.mark.parametrize("target", ["/v1/stream/a", "/v1/commit"])
+def test_browsers_are_told_first_whether_pages_may_write(target: str, browser_writes: bool, says: bytes) -> None:
+    answer = answer_of(routed(made("OPTIONS", target, origin="http://a"), browser_writes=browser_writes))
+    assert b"Access-Control-Allow-Methods: " + says in answer
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body"),
+    [
+        ("POST", "/v1/stream/a", b"x"),
+        ("PUT", "/v1/stream/a", b""),
+        ("DELETE", "/v1/stream/a", b""),
+        ("POST", "/v1/commit", b"{}"),
+        ("POST", "/v1/topics/a/trim", b'{"floor":1}'),
+        ("DELETE", "/v1/cursors/c/a", b""),
+    ],
+)
+@pytest.mark.parametrize("origin", ["http://a", "null", "http://localhost:4437"])
+def test_page_in_a_browser_writes_nothing_unless_it_may(method: str, target: str, body: bytes, origin: str) -> None:
+    """Some need no preflight, and nobody is asked who they are: any page that is open could append and delete."""
+    request = made(method, target, body, content_type="text/plain", origin=origin, host="localhost:4437")
+    answer = answer_of(routed(request))
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b'"code":"origin_refused"' in answer
+    told = routed(request, browser_writes=True)
+    assert not isinstance(told, Done) or b"origin_refused" not in told.answer
+
+
+@pytest.mark.parametrize("target", ["/v1/stream/a", "/v1/streams", "/health"])
+def test_page_in_a_browser_may_read(target: str) -> None:
+    assert status_of(routed(made("GET", target, origin="http://a"))) == 0
+
+
 @pytest.mark.parametrize("header", ["stream_ttl", "stream_forked_from", "stream_expires_at"])
 def test_what_is_not_built_is_501_and_not_ignored(header: str) -> None:
     assert status_of(routed(made("PUT", "/v1/stream/a", b"", **{header: "1"}))) == 501

@@ -19,6 +19,7 @@ HINTS: Final[dict[str, str]] = {
     "malformed_request": "send HTTP/1.1 on a new connection: this one is closed, and nothing of the request was done",
     "method_not_allowed": "send one of those; Allow lists them, too",
     "not_built": "do without it: docs/protocols/http.md says what is built",
+    "origin_refused": "write from a program, or set http.browser_writes if pages are to write here; nothing was done",
     "overloaded": "try again in a moment",
     "path_unknown": "streams are at /v1/stream/<topic>; GET /v1/openapi.json lists the rest",
     "target_invalid": "correct the path or the query; GET /v1/openapi.json describes all but /v1/stream/<topic>",

@@ -19,6 +19,8 @@ class Rule(NamedTuple):
     status: int
     detail: str
     hint: str
+    code: str = ""
+    """If it is another one than the refusal's own."""
 
 
 RULES: Final[dict[type[o.Refusal], Rule]] = {
@@ -155,7 +157,10 @@ ID_CONFLICT_OF_MANY: Final = RULES[o.IdConflict]._replace(
 )
 
 BELOW: Final = Rule(
-    400, "{what}: {received} is too small; the least is {least}, the most {limit}", "send {least} or more"
+    400,
+    "{what}: {received} is too small; the least is {least}, the most {limit}",
+    "send {least} or more",
+    code="too_small",
 )
 """Of a bound that has two ends, the lower one."""
 
@@ -241,7 +246,7 @@ def problem_of(refusal: o.Refusal, headers: bytes = b"") -> bytes:
         headers += RETRY_AFTER
     return answers.problem(
         rule.status,
-        refusal.code,
+        rule.code or refusal.code,
         rule.detail.format(**fields),
         hint=rule.hint.format(**fields),
         retryable=refusal.retryable,

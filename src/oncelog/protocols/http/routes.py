@@ -25,15 +25,18 @@ STREAM_ALIAS: Final = b"/stream/"
 NAMES_REMEMBERED_MAX: Final = 10_000
 
 _STREAM_METHODS: Final = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
-_PREFLIGHT: Final = answers.empty(
-    204,
-    b"Access-Control-Allow-Methods: GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS\r\n"
+_PREFLIGHT: Final = (
     b"Access-Control-Allow-Headers: Content-Type, Authorization, Accept, If-Match, If-None-Match, Idempotency-Key, "
     b"Stream-Seq, Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-Message-Id, Stream-Partitions, "
     b"Producer-Id, Producer-Epoch, Producer-Seq, Producer-Mode, "
     b"X-Producer-Id, X-Producer-Seq, X-Producer-Session, X-Producer-Epoch\r\n"
-    b"Access-Control-Max-Age: 86400\r\n",
+    b"Access-Control-Max-Age: 86400\r\n"
 )
+_PAGES_READ: Final = answers.empty(204, b"Access-Control-Allow-Methods: GET, HEAD, OPTIONS\r\n" + _PREFLIGHT)
+_PAGES_WRITE: Final = answers.empty(
+    204, b"Access-Control-Allow-Methods: GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS\r\n" + _PREFLIGHT
+)
+_CHANGE_NOTHING: Final = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 
 class _Asked(NamedTuple):
@@ -48,9 +51,10 @@ class _Asked(NamedTuple):
 class Router:
     """Turns requests into actions. One per server; what a connection remembers comes with each request."""
 
-    def __init__(self, name_of: admin.NameOf, *, x_producer_strict: bool = False) -> None:
+    def __init__(self, name_of: admin.NameOf, *, x_producer_strict: bool = False, browser_writes: bool = False) -> None:
         self._name_of = name_of
         self._strict = x_producer_strict
+        self._browser_writes = browser_writes
         self._names: dict[bytes, str] = {}
         """Paths of streams that were written to, as they were sent: they come again and again."""
 
@@ -58,6 +62,9 @@ class Router:
         """What this request asks for."""
         if request.refused is not None:
             return Done(refused_answer(request.refused))
+        if b"origin" in request.headers and not self._browser_writes and request.method not in _CHANGE_NOTHING:
+            # Not only those of other origins: no page is ours, and a name that was rebound makes any page look so.
+            return Done(answers.problem(403, "origin_refused", "a write with an Origin comes from a page in a browser"))
         try:
             target = request.target
             if target.startswith(STREAM):
@@ -111,8 +118,11 @@ class Router:
             refuse_of_one_append(request.headers, "a DELETE has no condition")
             return Submit(DeleteTopic(name), admin.rendered(TopicDone, lambda _: answers.empty(204)))
         if method == b"OPTIONS":
-            return Done(_PREFLIGHT)
+            return self._preflight()
         return _not_allowed(_STREAM_METHODS)
+
+    def _preflight(self) -> Action:
+        return Done(_PAGES_WRITE if self._browser_writes else _PAGES_READ)
 
     def _remember(self, raw: bytes, name: str) -> None:
         if len(self._names) >= NAMES_REMEMBERED_MAX:
@@ -124,7 +134,7 @@ class Router:
     def _other(self, request: Request, path: bytes, query: Query, now_ms: int) -> Action:
         method = request.method
         if method == b"OPTIONS":
-            return Done(_PREFLIGHT)
+            return self._preflight()
         get = method in (b"GET", b"HEAD")
         if not get and path != b"/v1/commit":  # which has words of its own for it
             refuse_of_one_append(request.headers, "this request is none, and would be done without it")
