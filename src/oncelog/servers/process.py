@@ -1,8 +1,9 @@
 """A server process: open the log, listen, run until told to stop, stop in order.
 
 Start: a look whether the address is free and whether a new log has room, engine (recovers), then the faces, then the
-ready line. Stop (SIGTERM, SIGINT, and SIGHUP of a terminal that closes): the faces take no more and answer what they accepted, then the engine writes, proves
-and closes. A second signal ends it at once: that is a crash, and crashes lose nothing that was confirmed.
+ready line. Stop (SIGTERM, SIGINT, and SIGHUP of a terminal that closes): the faces take no more and answer what they
+accepted, then the engine writes, proves and closes. A second signal ends it at once: that is a crash, and crashes lose
+nothing that was confirmed.
 """
 
 import asyncio

@@ -133,8 +133,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     browser_writes: Annotated[
         bool,
         Meta(
-            description="Take writes that carry an `Origin`, as browsers send it. Nobody is asked who they are, so with "
-            "this any page that is open on a machine which reaches the server can append and delete"
+            description="Take writes that carry an `Origin`, as browsers send it. Nobody is asked who they are, so "
+            "with this any page that is open on a machine which reaches the server can append and delete"
         ),
     ] = False
     stop_ms: Annotated[

@@ -132,7 +132,7 @@ class Journal(DurableGroups):
             listing = list_files(disk)
             if not listing.segments:
                 if listing.spares or from_group is not None:
-                    raise Corruption("all segments are missing", file=segment_name(0), hint=RESTORE_HINT)
+                    raise Corruption("all segments are missing", hint=RESTORE_HINT)
                 create_first_segment(disk, segment_bytes, salt, listing.unready)
                 listing = list_files(disk)
             files = SegmentFiles.of(disk, listing.segments[0])

@@ -250,7 +250,7 @@ def _view(files: SegmentFiles, segment: int, until: int | None) -> SegmentView:
 def _first_segment(files: SegmentFiles) -> int:
     segments = list_files(files.disk).segments
     if not segments:
-        raise Corruption("all segments are missing", file=segment_name(0), hint=RESTORE_HINT)
+        raise Corruption("all segments are missing", hint=RESTORE_HINT)
     return segments[0]
 
 

@@ -100,7 +100,7 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.OffsetAhead: Rule(
         400,
         "offset {offset} is beyond the end, which is {limit}",
-        "name one from 0 to {limit}; HEAD tells where it ends",
+        "name one from 0 to {limit}, where it ends now",
     ),
     o.OffsetGone: Rule(410, "offset {offset} was removed; the stream begins at {floor}", "read on from Stream-Floor"),
     o.EntryAhead: Rule(
