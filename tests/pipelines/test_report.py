@@ -8,7 +8,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the report lies beside the pipelines, which need Spark")
 
-from oncelog.pipelines.report import Latency, ReportData, page
+from oncelog.pipelines import charts
+from oncelog.pipelines.report import Event, Latency, ReportData, page
+from oncelog.pipelines.report_style import STYLE
 from oncelog.pipelines.running import BatchDone
 from oncelog.pipelines.writers import Run, Writers
 
@@ -65,6 +67,27 @@ def test_face_has_one_colour_in_every_chart() -> None:
     for name, colour in (("HTTP commits", "c0"), ("IdempotentProducer", "c1"), ("other", "c2")):
         assert f'<i class="{colour}"></i>{name} ' in text
         assert re.search(rf'>{name}</text><line [^>]*/><rect class="{colour}"', text)
+
+
+def test_marks_mean_the_same_in_every_run() -> None:
+    data = report(None)
+    kinds = ("server killed", "producer killed", "Spark driver killed", "a cable cut", "power lost")
+    drawn = set()
+    for order in (kinds, kinds[::-1], kinds[1:]):
+        data.events = [Event(number, kind) for number, kind in enumerate(order)]
+        found = re.findall(r'<svg class="mark (m\d)"[^>]*>(<[^>]+/>)</svg>([^<]*) ', page(data))
+        assert [kind for _, _, kind in found] == [kind for kind in kinds if kind in order]
+        drawn |= set(found)
+    assert len(drawn) == len(kinds)
+    assert len({(colour, shape) for colour, shape, _ in drawn}) == len(kinds)
+
+
+def test_mark_has_a_colour_that_no_face_has() -> None:
+    marks = dict(re.findall(r"\.(m\d) \{ color: var\(--(\w+)\)", STYLE))
+    assert sorted(marks) == [f"m{number}" for number in range(charts.MARK_COLOURS)]
+    faces = {f"c{number}" for number in range(charts.COLOURS)}
+    assert not faces.intersection(marks.values())
+    assert len(set(marks.values())) == charts.MARK_COLOURS
 
 
 def test_time_of_the_run_and_of_the_audit_are_told_apart() -> None:

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 COLOURS: Final = 6
 """Classes c0 … c5 of the page."""
+MARK_COLOURS: Final = 3
+"""Classes m0 … m2, which no series has. With the four shapes they tell twelve kinds of marks apart."""
 
 LEFT: Final = 46
 """Room for the numbers of the vertical axis."""
@@ -79,7 +81,7 @@ def stacked(
         x = LEFT + (mark.time_ms - first) * across
         tip = escape(f"{mark.label}, at {(mark.time_ms - first) / 1000:.1f} s")
         body.append(
-            f'<g class="mark m{mark.kind % COLOURS}"><title>{tip}</title>'
+            f'<g class="mark m{mark.kind % MARK_COLOURS}"><title>{tip}</title>'
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 6}" y2="{base}"/>{_shape(mark.kind, x, TOP - 10)}</g>'
         )
     body.append(_seconds(first, last, across, base, width))
@@ -211,7 +213,8 @@ def _shape(kind: int, x: float, y: float) -> str:
 
 def key_shape(kind: int) -> str:
     """The shape of a kind, for a legend."""
-    return f'<svg class="mark m{kind % COLOURS}" width="12" height="12" viewBox="0 0 12 12">{_shape(kind, 6, 6)}</svg>'
+    colour = f"m{kind % MARK_COLOURS}"
+    return f'<svg class="mark {colour}" width="12" height="12" viewBox="0 0 12 12">{_shape(kind, 6, 6)}</svg>'
 
 
 def _svg(width: int, height: int, body: Sequence[str]) -> str:

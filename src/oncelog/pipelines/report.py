@@ -38,6 +38,9 @@ WORDS: Final = {
     "unexpected": "unexpected",
 }
 
+KINDS: Final = ("server killed", "producer killed", "Spark driver killed")
+"""What the demo marks, in the order of the legend. Each has one mark in every report, whatever a run met first."""
+
 _LOG: Final = ("lost", "doubled", "torn", "out_of_order", "conflicting", "unexpected")
 _TABLE: Final = ("table_lost", "table_doubled", "table_conflicting", "table_unexpected")
 
@@ -244,7 +247,8 @@ def _examples(examples: Sequence[str]) -> str:
 
 def _over_time(data: ReportData) -> str:
     series = {data.label(face): data.confirms.get(face, {}) for face in data.faces()}
-    kinds = list(dict.fromkeys(event.kind for event in data.events))
+    met = {event.kind for event in data.events}
+    kinds = [*KINDS, *sorted(met.difference(KINDS))]
     marks = [charts.Mark(event.time_ms, kinds.index(event.kind), event.label or event.kind) for event in data.events]
     keys = [
         f'<li><i class="c{number % charts.COLOURS}"></i>{escape(face)} '
@@ -252,10 +256,11 @@ def _over_time(data: ReportData) -> str:
         for number, (face, points) in enumerate(series.items())
     ]
     for number, kind in enumerate(kinds):
-        times = sum(event.kind == kind for event in data.events)
-        keys.append(f'<li>{charts.key_shape(number)}{escape(kind)} <span class="of">{times:,}</span></li>')
+        if kind in met:
+            times = sum(event.kind == kind for event in data.events)
+            keys.append(f'<li>{charts.key_shape(number)}{escape(kind)} <span class="of">{times:,}</span></li>')
     note = "Records confirmed per second, by the face they were written through."
-    if kinds:
+    if met:
         note += " Marks show where something was killed or cut."
     return _figure("Confirmed over time", note, keys, lambda width: charts.stacked(series, data.step_ms, marks, width))
 

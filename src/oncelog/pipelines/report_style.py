@@ -63,8 +63,7 @@ svg .rule { stroke: var(--line); stroke-width: 1; }
 svg .mark line { stroke: currentColor; stroke-width: 1; stroke-dasharray: 2 3; opacity: 0.75; }
 svg .mark path, svg .mark circle, svg .mark rect { fill: currentColor; }
 svg.mark path, svg.mark circle, svg.mark rect { fill: currentColor; }
-.m0 { color: var(--bad); } .m1 { color: var(--ink); } .m2 { color: var(--c3); }
-.m3 { color: var(--c1); } .m4 { color: var(--c4); } .m5 { color: var(--c5); }
+.m0 { color: var(--bad); } .m1 { color: var(--ink); } .m2 { color: var(--soft); }
 svg .plain { fill: var(--soft); opacity: 0.7; }
 svg .thin { stroke: var(--soft); stroke-width: 1; }
 svg .most { stroke: var(--soft); stroke-width: 1.5; }
