@@ -211,13 +211,16 @@ def test_as_many_connections_are_said_as_a_server_says() -> None:
     (check,) = (check for check in json.loads(doctor.stdout)["checks"] if check["name"] == "open files")
     assert check["found"] == "4,096 at most: 3,136 connections at once"
     assert "24,608 are enough for 20,000 connections" in check["hint"]
-    command = [*few, "serve", "--in-memory", "--http", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline().startswith("ready ")
-        server.terminate()
-        _, told = server.communicate(timeout=60)
-    assert told.startswith("oncelog: 3,136 connections at once and not 20,000: this process may open 4,096 files, ")
+    begin = "oncelog: 3,136 connections at once and not 19,999: this process may open 4,096 files, "
+    for asked, said in ((["--set", "http.connections_max=19999"], begin), ([], "")):
+        command = [*few, "serve", "--in-memory", "--http", "127.0.0.1:0", *asked]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith("ready ")
+            server.terminate()
+            _, told = server.communicate(timeout=60)
+        assert told.startswith(said)
+        assert bool(told) == bool(asked), "nobody asked for 20,000"
 
 
 def test_java_and_where_it_comes_from_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

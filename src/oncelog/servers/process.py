@@ -11,7 +11,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import uvloop
@@ -22,8 +22,11 @@ from oncelog.servers.counts import Counts
 from oncelog.servers.descriptors import allow_files, connections_allowed, files_wanted, keep_standard_ones
 from oncelog.servers.http import HttpServer
 from oncelog.servers.room import refuse_to_begin
-from oncelog.servers.settings import Address, ServerSettings
+from oncelog.servers.settings import Address, HttpSettings, ServerSettings
 from oncelog.storage.index.child import journal_directory
+
+CONNECTIONS_FEW: Final = 1_000
+"""Below this a server of several machines' clients may come to its bound."""
 
 
 def run(settings: ServerSettings, ready: Callable[[str], None]) -> int:
@@ -57,7 +60,8 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     if engine.cut_at:
         what = f"a torn group was cut off the journal's end, {engine.cut_at}"
         _say(f"{what}: a crash leaves one that was not confirmed; if it was, the disk is damaged")
-    if connections < wanted:
+    # Fewer than the default, of which nobody spoke, are told where they are few: `oncelog doctor` tells it everywhere.
+    if connections < wanted and (wanted != HttpSettings().connections_max or connections < CONNECTIONS_FEW):
         what = f"{connections:,} connections at once and not {wanted:,}: this process may open {files:,} files"
         _say(f"{what}, and the log needs some of them")
     await stop.wait()
