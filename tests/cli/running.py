@@ -3,6 +3,7 @@
 import contextlib
 import http.server
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -128,6 +129,30 @@ def done(*arguments: str, url: str, given: bytes = b"") -> str:
     result = run(*arguments, url=url, given=given)
     assert result.returncode == 0, result.stderr.decode()
     return result.stdout.decode()
+
+
+@contextlib.contextmanager
+def on_terminal(*arguments: str, url: str) -> Iterator[int]:
+    """The program, running on a terminal of its own; the descriptor of our end of it."""
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            [PROGRAM, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment(url)
+        ) as process:
+            os.close(theirs)
+            yield ours
+            process.wait(60)
+    finally:
+        os.close(ours)
+
+
+def shown(ours: int, until: bytes = b"") -> bytes:
+    """What a terminal shows, up to `until` or until the program has ended."""
+    seen = b""
+    with contextlib.suppress(OSError):  # as Linux says that nobody has the other end any more
+        while not (until and until in seen) and (more := os.read(ours, 65_536)):
+            seen += more
+    return seen
 
 
 def json_lines(output: str) -> list[Any]:

@@ -1,8 +1,10 @@
 """A named import stores every line once, whatever is killed on the way: the program, the server, or neither of two."""
 
 import contextlib
+import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from oncelog.cli import exits, lines
+from oncelog.cli.append import PIPE_NOTE
 from oncelog.cli.importing import Import, Progress, Stored, progress_of
 from oncelog.cli.lines import Batch
 from oncelog.cli.main import app
 from oncelog.cli.remote import reached
 from oncelog.client import Client, IdConflict
-from tests.cli.running import Server, begun, done, json_lines, run, serving
+from tests.cli.running import PROGRAM, Server, begun, done, environment, json_lines, run, serving
 
 COUNT = 3 * lines.BATCH_LINES_MAX + 123
 
@@ -62,6 +65,34 @@ def test_run_that_is_killed_is_continued(url: str, file: Path) -> None:
     assert "0 lines stored" in done("append", "killed", "--producer", "imp", "--resume", "-f", str(file), url=url)
 
 
+def told(said: bytes) -> str:
+    """What stands on stderr beside the note that a named import from a pipe begins with."""
+    return said.decode().removeprefix(f"{PIPE_NOTE}\n")
+
+
+def test_named_import_from_a_pipe_says_that_it_stores_full_batches(url: str, file: Path, tmp_path: Path) -> None:
+    note = f"{PIPE_NOTE}\n".encode()
+    arguments = ("append", "piped", "--create", "--producer")
+    with begun(*arguments, "p", url=url) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        assert process.stderr.readline() == note
+        assert done("read", "piped", url=url) == "", "it is said while nothing is stored"
+        process.communicate(timeout=60)
+    os.mkfifo(tmp_path / "fifo")
+    with begun(*arguments, "fifo", "--file", str(tmp_path / "fifo"), url=url) as process:
+        (tmp_path / "fifo").write_bytes(b"a\n")
+        assert process.communicate(timeout=60)[1] == note
+    assert run(*arguments, "f", "--file", str(file), url=url).stderr == b""
+    with file.open("rb") as redirected:
+        command = [PROGRAM, *arguments, "redirected"]
+        result = subprocess.run(command, stdin=redirected, capture_output=True, env=environment(url), check=True)
+    assert result.stderr == b""
+    assert run("append", "piped", url=url, given=b"a\n").stderr == b"", "one without a name waits for nothing"
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_run_that_is_interrupted_says_what_is_stored(url: str, file: Path, named: bool) -> None:
     topic = f"interrupted-{named}"
@@ -76,9 +107,10 @@ def test_run_that_is_interrupted_says_what_is_stored(url: str, file: Path, named
         _, said = process.communicate(timeout=60)
     assert process.returncode == exits.REFUSED
     stored = len(done("read", topic, url=url).splitlines())
-    assert said.decode().startswith(f"oncelog: interrupted; {stored:,} lines are stored"), said
-    assert said.decode().count("\n") == 1
-    assert (b"--resume" in said) == named
+    message = told(said)
+    assert message.startswith(f"oncelog: interrupted; {stored:,} lines are stored"), said
+    assert message.count("\n") == 1
+    assert ("--resume" in message) == named
 
 
 @pytest.mark.parametrize("before", [b"", b"a\n"])
@@ -113,7 +145,7 @@ def test_refusal_in_the_middle_names_the_line_and_what_is_stored(url: str, named
             client.stream(topic).close()
         _, said = process.communicate(b"3\n4\n", timeout=60)
     assert process.returncode == exits.REFUSED
-    assert said.decode() == (
+    assert told(said) == (
         f"oncelog: the stream is closed; its end is {lines.BATCH_LINES_MAX} "
         "(read what it holds; new records need a stream of another name); "
         f"{lines.BATCH_LINES_MAX:,} lines are stored, line {lines.BATCH_LINES_MAX + 2:,} is the next\n"
@@ -136,12 +168,12 @@ def test_last_line_without_an_end_is_stored_with_a_warning(url: str) -> None:
     arguments = ("append", "open", "--create", "--json-lines", "--producer", "p", "--resume")
     first = run(*arguments, url=url, given=b"1\n2")
     assert first.returncode == exits.DONE
-    assert first.stderr.decode() == (
+    assert told(first.stderr) == (
         "line 2 has no line end, and is stored as it is: if more of it comes, --resume refuses the input\n"
     )
-    assert run(*arguments, url=url, given=b"1\n2").stderr == b"", "nothing was stored by this run"
-    assert run(*arguments, url=url, given=b"1\n2\n3\n").stderr == b"", "it had come to its end"
-    assert run(*arguments, url=url, given=b"1\n2\n3\n4\n ").stderr == b"", "a blank line is no record"
+    assert told(run(*arguments, url=url, given=b"1\n2").stderr) == "", "nothing was stored by this run"
+    assert told(run(*arguments, url=url, given=b"1\n2\n3\n").stderr) == "", "it had come to its end"
+    assert told(run(*arguments, url=url, given=b"1\n2\n3\n4\n ").stderr) == "", "a blank line is no record"
     grown = run(*arguments, url=url, given=b"1\n2\n3\n45\n")
     assert b"line 4 is not the one" in grown.stderr
     unnamed = run("append", "open", "--json-lines", url=url, given=b"5")

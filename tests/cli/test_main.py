@@ -2,6 +2,7 @@
 
 import ast
 import http.server
+import re
 import signal
 import threading
 from pathlib import Path
@@ -54,8 +55,24 @@ def test_stream_is_called_the_same_everywhere(verb: str) -> None:
     assert "TOPIC" not in text
 
 
+PIPELINES = (["pipeline", verb] for verb in ("ingest", "transform", "land", "audit"))
+
+
+@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS), ["pipeline"], *PIPELINES], ids=" ".join)
+def test_help_names_no_type_of_python(arguments: list[str]) -> None:
+    text = said(*arguments, "--help")
+    assert "--help" in text
+    assert not re.search(r"<bool>|<list|range>", text)
+    assert "STREAM      <" not in text
+
+
 def test_help_of_append_tells_the_type_of_a_new_stream() -> None:
     assert "text/plain" in said("append", "--help")
+
+
+def test_help_of_append_tells_when_a_pipe_is_stored() -> None:
+    text = " ".join(said("append", "--help").replace("│", " ").split())
+    assert "stored 5,000 lines or 512 KiB at a time" in text
 
 
 def test_help_of_append_warns_of_a_line_that_is_still_written() -> None:

@@ -4,12 +4,14 @@ import errno
 import os
 import signal
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from oncelog.cli import exits
+from oncelog.cli.machine import file_system_kind
 from oncelog.cli.main import app
 from oncelog.errors import DiskFull
 from oncelog.limits import FRAME_ALIGN_BYTES, MIB
@@ -39,6 +41,22 @@ def test_ready_line_says_where_and_how_safe(tmp_path: Path) -> None:
         assert not server.address.endswith(":0")
     with serving("--data", str(tmp_path / "new" / "log"), *ANY_PORT) as server:
         assert (server.durability, server.data) == ("fdatasync", str(tmp_path / "new" / "log"))
+
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.mark.skipif(file_system_kind(MEMORY) != "tmpfs", reason="the system has no directory that is memory")
+def test_data_directory_that_is_memory_is_told(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as data:
+        small = ("--set", f"storage.segment_bytes={8 * MIB}")
+        for place in (f"{data}/log", str(tmp_path)):
+            with serving("--data", place, *small, *ANY_PORT) as server:
+                assert server.durability == "fdatasync"
+                server.process.terminate()
+                said = server.process.communicate(timeout=60)[1]
+            hint = "it is memory: nothing survives a restart; give a --data on a disk"
+            assert said == (f"oncelog: {place} is on tmpfs: {hint}\n" if place.startswith(data) else "")
 
 
 def test_stop_ends_with_0_and_the_next_start_has_everything(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from oncelog import limits
 from oncelog.cli import exits
+from oncelog.cli.append import PIPE_NOTE
 from oncelog.cli.lines import lines_of
 from oncelog.cli.main import app
 from oncelog.client import Client
@@ -29,9 +30,11 @@ from tests.cli.running import (
     done_here,
     environment,
     json_lines,
+    on_terminal,
     run,
     run_here,
     serving,
+    shown,
     standing,
 )
 
@@ -67,7 +70,7 @@ def refused_here(*arguments: str, url: str, given: bytes = b"") -> str:
 
 
 def line_of(result: subprocess.CompletedProcess[bytes], code: int) -> str:
-    message = result.stderr.decode()
+    message = result.stderr.decode().removeprefix(f"{PIPE_NOTE}\n")
     assert result.returncode == code, message
     assert message.startswith("oncelog: ")
     assert message.count("\n") == 1
@@ -347,11 +350,50 @@ def test_offset_that_was_trimmed_is_refused_with_the_floor(url: str, topic: str)
     assert done("read", topic, url=url) == "2\n"
 
 
-def test_missing_stream_cannot_be_read(url: str, topic: str) -> None:
-    assert f"there is no stream {topic!r} (oncelog streams lists" in refused("read", topic, url=url)
-    done("append", topic, "v", "--create", url=url)
-    message = refused("read", topic, "--partition", "1", url=url)
+@pytest.mark.parametrize("verb", [["read"], ["producers"], ["producers", "--prefix", "p"], ["receipts"]])
+def test_missing_stream_is_told_with_where_to_look(url: str, topic: str, verb: list[str]) -> None:
+    arguments = [*verb, topic, *(["i"] if verb == ["receipts"] else [])]
+    listed = "oncelog streams lists those that are there"
+    assert refused(*arguments, url=url) == f"oncelog: there is no stream {topic!r} ({listed})\n"
+    done_here("append", topic, "v", "--create", url=url)
+    message = refused_here(*arguments, "--partition", "1", url=url)
     assert f"there is no partition 1 of {topic!r}: it has 1 partition" in message
+
+
+# --- on a terminal ---------------------------------------------------------------------------------------------
+
+
+DRIVING = "\x7f\u009b2J\u202e\U000e0001ä"
+"""Clears the screen, turns the line around, hides; and a letter."""
+
+
+def test_json_cannot_drive_a_terminal_and_is_the_same_in_a_pipe(url: str, topic: str) -> None:
+    with Client(url) as client:
+        client.create_topic(topic, partitions=1, content_type="text/plain")
+        client.stream(topic, "text/plain").append(DRIVING, key=DRIVING, headers={DRIVING: b"v"})
+        client.move_cursor(f"{topic}{DRIVING}", topic, 1)
+    for arguments in (["read", topic], ["cursors", "--prefix", topic]):
+        piped = done(*arguments, "--json", url=url)
+        assert piped.count(DRIVING) == (3 if arguments[0] == "read" else 1)
+        with on_terminal(*arguments, "--json", url=url) as terminal:
+            seen = shown(terminal).decode()
+        assert r"\u007f\u009b2J\u202e\udb40\udc01ä" in seen
+        assert all(letter.isprintable() for letter in seen.rstrip("\r\n"))
+        assert json_lines(seen) == json_lines(piped)
+
+
+@pytest.mark.parametrize("name", [[], ["--producer", "p"]])
+def test_no_bar_lies_under_what_is_typed(url: str, topic: str, tmp_path: Path, name: list[str]) -> None:
+    done_here("append", topic, "v", "--create", url=url)
+    with on_terminal("append", topic, *name, url=url) as terminal:
+        seen = shown(terminal, b"Ctrl-D ends")
+        os.write(terminal, b"typed\n\x04")
+        seen += shown(terminal)
+    assert b"1 line stored at offset 1" in seen
+    assert b"storing" not in seen
+    (tmp_path / "file").write_bytes(b"a\n")
+    with on_terminal("append", topic, "--file", str(tmp_path / "file"), url=url) as terminal:
+        assert b"storing" in shown(terminal), "nobody types there"
 
 
 # --- listings --------------------------------------------------------------------------------------------------

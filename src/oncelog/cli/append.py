@@ -14,7 +14,7 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsed
 from oncelog.cli import exits
 from oncelog.cli.importing import Import, OtherInput, Stored, checked, encoded, last_values, progress_of
 from oncelog.cli.input_lines import InputLost, LineInvalid, SoFar, Source, is_stdin
-from oncelog.cli.lines import Batch, batches_of
+from oncelog.cli.lines import BATCH_LINES_MAX, BATCH_VALUE_BYTES_MAX, Batch, batches_of
 from oncelog.cli.listing import PartitionOption, StreamArgument
 from oncelog.cli.remote import URL, Remote, UrlOption, end_if_missing, failure, reached, stream_path
 from oncelog.cli.screen import counted, end, print_json, progress, say
@@ -31,6 +31,7 @@ from oncelog.client.errors import (
 from oncelog.client.sync import Client
 from oncelog.client.wire import BATCHES
 from oncelog.core.content_type import is_json, json_flaw
+from oncelog.limits import KIB
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -38,6 +39,14 @@ OCTETS: Final = "application/octet-stream"
 """Lines travel in raw batches, which go to a stream of any type."""
 
 
+PRODUCER_HELP: Final = (
+    "Name this import, so that it can be resumed. A name belongs to one input. What comes through a pipe is stored "
+    f"{BATCH_LINES_MAX:,} lines or {BATCH_VALUE_BYTES_MAX // KIB} KiB at a time, the rest at its end."
+)
+PIPE_NOTE: Final = (
+    f"nothing is stored before {BATCH_LINES_MAX:,} lines, {BATCH_VALUE_BYTES_MAX // KIB} KiB or the end of the input: "
+    "an import that has a name stores full batches"
+)
 RESUME_HELP: Final = (
     "With --producer: go on behind the lines that are stored. A last line without a line end is stored too: if it was "
     "still being written, this import can never go on."
@@ -94,7 +103,7 @@ def append_command(
         typer.Option(
             "--producer",
             metavar="NAME",
-            help="Name this import, so that it can be resumed. A name belongs to one input.",
+            help=PRODUCER_HELP,
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help=RESUME_HELP)] = False,
@@ -242,6 +251,8 @@ def _append_import(
         )
     so_far.before = known.last_line + 1
     so_far.next_line = known.last_line + 2
+    if source.is_pipe:
+        say(PIPE_NOTE, "dim")
     writer = Import(log, summary.topic, summary.partition, name, known, key.encode() if key is not None else None)
     with _bar(source, skipped=known.last_line + 1) as advance:
 
@@ -278,7 +289,8 @@ def _bar(source: Source, skipped: int = 0) -> Iterator[Callable[[int], None]]:
     columns = [TextColumn("{task.description}"), TimeElapsedColumn()]
     if source.total_bytes is not None:
         columns[1:1] = [BarColumn(), TaskProgressColumn()]
-    with progress(*columns) as bar:
+    # It would lie under what is being typed.
+    with progress(*columns, hidden=source.is_typed) as bar:
         task = bar.add_task("storing", total=source.total_bytes)
 
         def advance(lines: int) -> None:

@@ -19,11 +19,18 @@ SEED_BELOW: Final = 1_000_000
 
 def demo_command(
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="What goes wrong, and when. The same seed, the same plan.")
+        int | None,
+        typer.Option("--seed", metavar="N", min=0, help="What goes wrong, and when. The same seed, the same plan."),
     ] = None,
     scale: Annotated[
         float,
-        typer.Option("--scale", min=SCALE_MIN, max=SCALE_MAX, help="How much is written; 1 is about 10,000 orders."),
+        typer.Option(
+            "--scale",
+            metavar="X",
+            min=SCALE_MIN,
+            max=SCALE_MAX,
+            help="How much is written; 1 is about 10,000 orders.",
+        ),
     ] = 1.0,
     report: Annotated[Path, typer.Option("--report", metavar="FILE", help="Where the HTML report goes.")] = REPORT,
     keep: Annotated[

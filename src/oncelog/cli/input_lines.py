@@ -4,7 +4,10 @@ Every refusal in the middle of an input names a line of it, since that is what i
 place within one, are ours alone.
 """
 
+import contextlib
+import io
 import os
+import stat
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -47,20 +50,28 @@ class Source:
         self.lines = 0
         self.is_open = False
         """All was read, and the last line has no end: somebody may still be writing it."""
+        self.is_typed = False
+        """Somebody types it on the terminal."""
+        self.is_pipe = False
+        """It comes when it comes, from a terminal too: nobody knows how much there will be, or when."""
         self._path = path
         self._file: BinaryIO | None = None
 
     def __enter__(self) -> Self:
         if self._path is None or is_stdin(self._path):
             self._file = sys.stdin.buffer
-            if sys.stdin.isatty():
+            self.is_typed = sys.stdin.isatty()
+            if self.is_typed:
                 say("every line is a record; Ctrl-D ends", "dim")
+            with contextlib.suppress(io.UnsupportedOperation):  # no file of the system's
+                self.is_pipe = self.is_typed or _is_pipe(os.fstat(self._file.fileno()))
             return self
         try:
             self._file = self._path.open("rb")
-            self.total_bytes = os.fstat(self._file.fileno()).st_size or None
+            found = os.fstat(self._file.fileno())
         except OSError as error:
             end(exits.USAGE, f"cannot read {self._path}: {error.strerror or error}")
+        self.total_bytes, self.is_pipe = found.st_size or None, _is_pipe(found)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,6 +98,10 @@ class Source:
         except OSError as error:
             name = "stdin" if is_stdin(self._path) else str(self._path)
             raise InputLost(f"cannot read {name}: {error.strerror or error}") from None
+
+
+def _is_pipe(found: os.stat_result) -> bool:
+    return stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode)
 
 
 class SoFar:

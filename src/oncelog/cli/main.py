@@ -16,10 +16,11 @@ from oncelog.cli.read import read_command
 from oncelog.cli.receipts import receipts_command
 from oncelog.cli.serve import serve_command
 from oncelog.cli.streams import streams_command
-from oncelog.cli.verb import Verb
+from oncelog.cli.verb import Group, Verb
 from oncelog.cli.verify import verify_command
 
 app = typer.Typer(
+    cls=Group,
     help="A log that every write reaches exactly once.",
     no_args_is_help=True,
     add_completion=False,

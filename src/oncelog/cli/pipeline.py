@@ -16,7 +16,7 @@ from oncelog.cli.pipeline_run import INTERRUPTED, running
 from oncelog.cli.remote import URL, UrlOption
 from oncelog.cli.screen import Column, counted, end, number, print_json, print_table, results, say, table_of
 from oncelog.cli.user_function import loaded
-from oncelog.cli.verb import Verb
+from oncelog.cli.verb import Group, Verb
 from oncelog.pipelines.source_path import is_missing
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from oncelog.pipelines.running import PipelineResult
 
 app = typer.Typer(
-    help="Bring data in, change it, land it in a lake table, prove it. Runs on Spark.", no_args_is_help=True
+    cls=Group,
+    help="Bring data in, change it, land it in a lake table, prove it. Runs on Spark.",
+    no_args_is_help=True,
 )
 
 MasterOption = Annotated[
@@ -82,7 +84,7 @@ def ingest_command(
         str, typer.Option("--producer", metavar="NAME", help="By which files are remembered.")
     ] = "ingest",
     version: Annotated[
-        int, typer.Option("--version", min=0, help="For a source that is no files: written once each.")
+        int, typer.Option("--version", metavar="N", min=0, help="For a source that is no files: written once each.")
     ] = 0,
     checkpoint: CheckpointOption = None,
     partitions: PartitionsOption = 0,

@@ -17,8 +17,9 @@ from oncelog.cli.listing import (
     none_of,
     show,
 )
-from oncelog.cli.remote import URL, UrlOption, reached
+from oncelog.cli.remote import LISTED, URL, UrlOption, end_if_missing, reached
 from oncelog.cli.screen import Column, age, number
+from oncelog.client.errors import NotFound
 from oncelog.client.models import ProducerInfo
 
 KIND = Kind("/v1/producers", "producers", ProducerInfo)
@@ -77,4 +78,8 @@ def producers_command(
         rows_max = chosen_limit(limit, json=json)
         chosen = _WithPrefix if prefix else Listing
         listing = chosen(log, KIND, {**query, "prefix": prefix or None}, after=after, limit=rows_max)
-        show(listing, COLUMNS, json=json, empty=none_of(f"{topic} has no producers", prefix, after))
+        try:
+            show(listing, COLUMNS, json=json, empty=none_of(f"{topic} has no producers", prefix, after))
+        except NotFound:
+            end_if_missing(log, topic, partition, LISTED)
+            raise

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Final
 
-import msgspec
 import typer
 
 from oncelog.cli import exits
@@ -14,7 +13,7 @@ from oncelog.cli.listing import PartitionOption, StreamArgument
 from oncelog.cli.output import discard
 from oncelog.cli.record_json import line_for_terminal, record_json
 from oncelog.cli.remote import URL, UrlOption, end_if_missing, failure, probe, reached
-from oncelog.cli.screen import end
+from oncelog.cli.screen import end, json_line
 from oncelog.client.client import AsyncClient
 from oncelog.client.errors import ClientError, Damaged, NotFound, OffsetGone, StreamReplaced
 from oncelog.client.packing import Record
@@ -39,9 +38,9 @@ def read_command(
 ) -> None:
     """Print the records of a stream, one per line.
 
-    Values go out byte for byte, except to a terminal, where control characters are escaped. Without --follow it ends
-    where the stream ends, and Ctrl-C before that is exit code 1. Whatever ends it early is told with the offset to go
-    on from.
+    Values go out byte for byte, except to a terminal, where control characters are escaped, in JSON too. Without
+    --follow it ends where the stream ends, and Ctrl-C before that is exit code 1. Whatever ends it early is told with
+    the offset to go on from.
     """
     place, printed = _place_of(begin), Printed()
     write = _writer(json=json)
@@ -144,7 +143,7 @@ def _writer(*, json: bool) -> Callable[[Record], None]:
 
         def write_json(record: Record) -> None:
             said = record_json(record.offset, record.timestamp_ms, record.key, record.value, record.headers)
-            stdout.write(msgspec.json.encode(said) + b"\n")
+            stdout.write(json_line(said) + b"\n")
 
         return write_json
     if sys.stdout.isatty():

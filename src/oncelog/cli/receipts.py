@@ -9,7 +9,7 @@ from rich.text import Text
 from oncelog.cli import exits
 from oncelog.cli.listing import PartitionOption, StreamArgument
 from oncelog.cli.live_check import shaped
-from oncelog.cli.remote import URL, UrlOption, reached
+from oncelog.cli.remote import LISTED, URL, UrlOption, end_if_missing, reached
 from oncelog.cli.screen import end, print_json, print_table, printable, when
 from oncelog.client.errors import NotFound
 from oncelog.client.models import Receipt
@@ -29,6 +29,7 @@ def receipts_command(
             told = log.get(f"/v1/receipts/{topic_path(topic)}/{name_path(message_id)}", {"partition": partition})
         except NotFound as missing:
             if missing.code == "topic_missing":
+                end_if_missing(log, topic, partition, LISTED)
                 raise
             end(exits.REFUSED, f"{topic} knows no message id {message_id!r}")
         receipt = shaped(told, Receipt)

@@ -43,6 +43,9 @@ UrlOption = Annotated[
     ),
 ]
 
+LISTED: Final = "oncelog streams lists those that are there"
+"""What to do where a stream is missing that is not to be made."""
+
 TIMEOUTS: Final = Timeouts(connect_s=5, silence_s=30, request_s=60)
 Query = Mapping[str, str | int | None]
 

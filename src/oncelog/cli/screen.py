@@ -5,6 +5,8 @@ from a log is never read as markup, and its control characters never reach the t
 """
 
 import datetime
+import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, NoReturn
@@ -50,15 +52,26 @@ def end(code: int, text: str) -> NoReturn:
     raise typer.Exit(code)
 
 
-def progress(*columns: str | ProgressColumn) -> Progress:
+def progress(*columns: str | ProgressColumn, hidden: bool = False) -> Progress:
     """A progress bar on stderr that is gone afterwards, and that nobody sees where stderr is no terminal."""
     console = notes()
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal)
 
 
 def print_json(value: object) -> None:
     """One value, one line."""
-    typer.echo(msgspec.json.encode(value))
+    typer.echo(json_line(value))
+
+
+def json_line(value: object) -> bytes:
+    """A value for stdout, without the end of the line. What a terminal would obey is escaped for one: JSON has an
+    escape for every character, so it says the same."""
+    encoded = msgspec.json.encode(value)
+    return _escaped(encoded.decode()).encode() if sys.stdout.isatty() else encoded
+
+
+def _escaped(text: str) -> str:
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

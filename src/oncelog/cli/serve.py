@@ -7,6 +7,7 @@ import shutil
 import socket
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ import typer
 
 from oncelog import limits
 from oncelog.cli import exits
-from oncelog.cli.machine import NOT_OURS, existing, size
+from oncelog.cli.machine import FILE_SYSTEMS_VOLATILE, NOT_OURS, existing, file_system, size
 from oncelog.cli.screen import end
 from oncelog.cli.verb import directory
 from oncelog.errors import Corruption, DiskFull, StorageError
@@ -69,7 +70,7 @@ def serve_command(
         hint = " – say --data DIR or --in-memory" if error.key == "data" and not error.given else ""
         end(exits.USAGE, f"{error}{hint}")
     try:
-        code = run(chosen, _ready)
+        code = run(chosen, partial(_ready, chosen.data))
     except DiskFull as error:
         end(exits.REFUSED, _no_room(error.what, chosen.data, chosen.storage.segment_bytes))
     except StorageError as error:
@@ -83,10 +84,15 @@ def serve_command(
     raise typer.Exit(code)
 
 
-def _ready(line: str) -> None:
+def _ready(data: Path | None, line: str) -> None:
     # Whoever waited for the line may have gone; the server stays.
     with contextlib.suppress(BrokenPipeError):
         typer.echo(line)
+    if data is None or (place := file_system(data)).found not in FILE_SYSTEMS_VOLATILE:
+        return
+    # Syncs succeed there too, so the line above says what it says of a disk.
+    with contextlib.suppress(BrokenPipeError):
+        typer.echo(f"oncelog: {data} is on {place.found}: {place.hint}", err=True)
 
 
 def _assignment(text: str) -> tuple[str, object]:

@@ -6,6 +6,8 @@ no text (`Path`) and may have any bytes; but a directory without a name is a var
 taken for the current one.
 
 Ctrl-C is one line and an exit code, also where a verb has nothing to say about it.
+
+The help names what an option takes, and no type of Python's: a flag takes nothing.
 """
 
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from oncelog.cli import exits
 from oncelog.cli.screen import end
@@ -38,12 +40,36 @@ class Verb(TyperCommand):
             # Typer would leave with 130 and without a word.
             end(exits.REFUSED, "interrupted")
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """The class of what holds verbs."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
 
 def directory(text: str) -> Path:
     """The parser of an option that names one."""
     if not text:
         raise typer.BadParameter("it is empty, and names no directory (a dot is the current one)")
     return Path(text)
+
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    """Typer would write <bool> behind a flag, and <str> behind the name of an argument."""
+    for parameter in parameters:
+        if isinstance(parameter, TyperArgument):
+            parameter.display_type_rich = _no_type
+        elif getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+def _no_type(ctx: Any) -> None:
+    """Of an argument: its name says what it is."""
 
 
 def _texts(given: object) -> Iterator[str]:
