@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from oncelog.cli import exits
 from oncelog.cli.screen import end
@@ -61,7 +61,7 @@ def directory(text: str) -> Path:
 def _without_types(parameters: list[Any]) -> list[Any]:
     """Typer would write <bool> behind a flag, and <str> behind the name of an argument."""
     for parameter in parameters:
-        if isinstance(parameter, TyperArgument):
+        if parameter.param_type_name == "argument":
             parameter.display_type_rich = _no_type
         elif getattr(parameter, "is_flag", False):
             parameter.metavar = ""
