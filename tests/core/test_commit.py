@@ -107,7 +107,7 @@ def test_commit_moves_cursors_up_to_what_it_appends_itself(log: CoreHarness) -> 
     log.run(Commit([put("a", b"1", b"2")], cursors=[CursorMove("c", "a", 0, 2, "note")]))
     assert frontier(log, "c", "a") == 2
     over = Commit([put("a", b"3")], cursors=[CursorMove("c", "a", 0, 4)])
-    assert refused(log, over) == OffsetAhead(2, 4, 3)
+    assert refused(log, over) == OffsetAhead(2, 4, 3, cursor_number=0)
     assert tail(log, "a") == 2
 
 
@@ -154,8 +154,9 @@ def test_one_failing_condition_on_a_stream_not_written_writes_nothing(
 
 def test_condition_on_a_topic_that_is_not_there_is_refused(log: CoreHarness) -> None:
     assert refused(log, Commit([put("a", b"1")], [ExpectTail("no", 0, 0)])) == TopicMissing("no")
-    assert refused(log, Commit([put("no", b"1")])) == TopicMissing("no")
-    assert refused(log, Commit([put("a", b"1")], cursors=[CursorMove("c", "no", 0, 0)])) == TopicMissing("no")
+    assert refused(log, Commit([put("a", b"0"), put("no", b"1")])) == TopicMissing("no", append_number=1)
+    moves = [CursorMove("c", "a", 0, 0), CursorMove("c", "no", 0, 0)]
+    assert refused(log, Commit([put("a", b"1")], cursors=moves)) == TopicMissing("no", cursor_number=1)
 
 
 def test_cursor_condition_takes_every_place_that_is_the_same_to_a_consumer(log: CoreHarness) -> None:
@@ -413,7 +414,7 @@ def test_known_records_move_a_cursor_only_as_any_commit_would(log: CoreHarness) 
     log.run(derived("one", 1))
     late = derived("two", 1, ExpectCursor("two", "b", 0, 1), commit_id="id")
     assert refused(log, late) == ConditionFailed("cursor_equals", 0, "1", "0")
-    assert refused(log, derived("two", 3, commit_id="id")) == OffsetAhead(5, 3, 2)
+    assert refused(log, derived("two", 3, commit_id="id")) == OffsetAhead(5, 3, 2, cursor_number=0)
     log.run(Commit([put("a", b"2")], claim=claim(0, epoch=7)))
     fenced = derived("two", 1)
     fenced.claim = claim(0)
@@ -435,9 +436,9 @@ def test_known_ids_of_gone_records_are_used_again(log: CoreHarness) -> None:
 def test_partial_duplicate_is_refused_whole(log: CoreHarness) -> None:
     log.append("a", b"1", message_id=b"m1")
     partly = Commit([put("a", b"1", message_id=b"m1"), put("b", b"2", message_id=b"m2")])
-    assert refused(log, partly) == PartlyDuplicate(1, 1, 2, 0)
+    assert refused(log, partly) == PartlyDuplicate(1, 1, 2, 0, append_number=0)
     unnamed = Commit([put("b", b"2"), put("a", b"1", message_id=b"m1")], commit_id="c")
-    assert refused(log, unnamed) == PartlyDuplicate(1, 1, 2, 0)
+    assert refused(log, unnamed) == PartlyDuplicate(1, 1, 2, 0, append_number=1)
     assert tail(log, "b") == 0
 
 
@@ -467,7 +468,7 @@ def test_a_fenced_commit_of_which_some_ids_are_known_is_told_that_it_is_fenced(l
 def test_id_conflict_in_a_commit_is_refused_whole(log: CoreHarness) -> None:
     log.append("a", b"1", message_id=b"m1")
     conflict = refused(log, Commit([put("b", b"2"), put("a", b"x", message_id=b"m1")], commit_id="c"))
-    assert conflict == IdConflict(2, 0, content_digest(b"1"), content_digest(b"x"))
+    assert conflict == IdConflict(2, 0, content_digest(b"1"), content_digest(b"x"), append_number=1)
 
 
 def test_one_id_twice_in_one_commit_is_refused(log: CoreHarness) -> None:
@@ -489,7 +490,7 @@ def test_id_of_a_commit_meets_the_same_id_of_an_append(log: CoreHarness) -> None
 
 def test_commit_to_a_closed_stream_writes_nothing_anywhere(log: CoreHarness) -> None:
     log.run(CloseStream("b"))
-    assert refused(log, Commit([put("a", b"1"), put("b", b"2")])) == StreamClosedRefusal(5, 0)
+    assert refused(log, Commit([put("a", b"1"), put("b", b"2")])) == StreamClosedRefusal(5, 0, append_number=1)
     assert tail(log, "a") == 0
 
 
@@ -502,7 +503,7 @@ def test_commit_across_shards_has_its_own_refusal() -> None:
     assert isinstance(stream, Stream)
     stream.shard = 1
     stored[encode_key(Table.STREAM, 4)] = encode_row(stream)
-    assert refused(log, Commit([put("a", b"1"), put("b", b"2")])) == ShardMismatch(0, 1)
+    assert refused(log, Commit([put("a", b"1"), put("b", b"2")])) == ShardMismatch(0, 1, append_number=1)
 
 
 def test_each_bound_of_a_commit_is_refused(log: CoreHarness) -> None:
@@ -510,7 +511,9 @@ def test_each_bound_of_a_commit_is_refused(log: CoreHarness) -> None:
     assert isinstance(refused(log, Commit([big, big])), TooLarge)
     assert isinstance(log.run(Commit([big])), CommitConfirmed)
     empty = CommitAppend("a", 0, b"", 1)
-    assert isinstance(refused(log, Commit([empty])), BatchRefused)
+    refusal = refused(log, Commit([put("a", b"1"), empty]))
+    assert isinstance(refusal, BatchRefused)
+    assert refusal.append_number == 1
     many = Commit([put("a", b"1")], [ExpectNew("b")] * limits.COMMIT_APPENDS_MAX)
     assert isinstance(refused(log, many), TooLarge)
     assert isinstance(refused(log, Commit([put("a", b"1", message_id=b"m" * 1025)])), TooLarge)

@@ -181,6 +181,7 @@ def test_commit_with_some_known_ids_is_refused_whole(shared: Running, topics: tu
     answer = commit(shared, appends=[append(one, "first", message_id="known"), append(two, "y", message_id="new")])
     assert (answer.status, answer.code) == (409, "partly_duplicate")
     assert (answer.json["known"], answer.json["new"], answer.json["first_known_offset"]) == (1, 1, 0)
+    assert answer.json["append_number"] == 0
     assert shared.ask("HEAD", f"/v1/stream/{two}").next_offset == 0
 
 
@@ -188,6 +189,15 @@ def test_commit_to_an_unknown_or_closed_stream_is_refused_whole(shared: Running,
     one, two = topics
     missing = commit(shared, appends=[append(one, "x"), append("nobody", "y")])
     assert (missing.status, missing.code) == (404, "topic_missing")
+    assert missing.json["append_number"] == 1
+    assert missing.json["detail"].endswith("; it is append 1 of the commit")
+    ahead = commit(
+        shared, cursors=[{"name": "c", "topic": topic, "frontier": at} for topic, at in ((one, 0), (two, 9))]
+    )
+    assert (ahead.status, ahead.json["cursor_number"]) == (400, 1)
+    shared.ask("PUT", f"/v1/stream/{one}-json", headers={"Content-Type": "application/json"})
+    wrong = commit(shared, appends=[append(one, "x"), append(f"{one}-json", "{")])
+    assert (wrong.code, wrong.json["append_number"]) == ("batch_refused", 1)
     shared.ask("POST", f"/v1/stream/{two}", headers={"Stream-Closed": "true"})
     closed = commit(shared, appends=[append(one, "x"), append(two, "y")])
     assert (closed.status, closed.code) == (409, "stream_closed")

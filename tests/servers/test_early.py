@@ -12,7 +12,7 @@ from oncelog.core.command import Append, Command
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, SequenceGap, Stopping
 from oncelog.core.producer import SequenceMode
-from oncelog.servers.early import EarlyRequests
+from oncelog.servers.early import EarlyRequests, Held
 from tests.servers.running import Running, running
 from tests.servers.talking import Client, Headers, request
 
@@ -44,8 +44,8 @@ def test_sequences_over_several_connections_are_taken_in_order(
     assert shared.ask("GET", text).body == b"0123"
 
 
-def _waiting(server: Running) -> list[object]:
-    return [held for waiting in server.server.early.held.values() for held in waiting.values()]
+def _waiting(server: Running) -> list[Held]:
+    return server.server.early.waiting()
 
 
 def test_early_sequences_of_the_x_dialect_wait_too(shared: Running, text: str) -> None:
@@ -103,11 +103,56 @@ def test_request_too_far_ahead_is_told_at_once(topic: str) -> None:
         server.ask("PUT", path, headers={"Content-Type": "text/plain"})
         far = limits.HTTP_EARLY_AHEAD_MAX + 1
         assert server.ask("POST", path, b"x", numbered(far)).json["expected"] == 0
-        with server.client() as client:
-            client.send(request("POST", path, b"x", numbered(far - 1)))
-            server.until(lambda: bool(server.server.early.held))
-            second = server.ask("POST", path, b"x", numbered(far - 1))
-            assert second.code == "sequence_gap", "a second request for one sequence is told at once"
+
+
+def test_retry_of_a_request_that_waits_waits_too(topic: str) -> None:
+    """The first copy is carried out even if its client has gone: a retry that is refused would be written all the
+    same."""
+    path = f"/v1/stream/{topic}"
+    with running(early_hold_ms=60_000) as server, server.client() as again, server.client() as third:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        first = Client(server.port)
+        first.send(request("POST", path, b"1", numbered(1)))
+        server.until(lambda: len(_waiting(server)) == 1)
+        first.reset()
+        again.send(request("POST", path, b"1", numbered(1)))
+        server.until(lambda: len(_waiting(server)) == 2)
+        third.send(request("POST", path, b"2", numbered(2)))
+        server.until(lambda: len(_waiting(server)) == 3)
+        assert server.ask("POST", path, b"0", numbered(0)).status == 200
+        retried = again.answer()
+        assert (retried.status, retried.next_offset, retried.headers["stream-duplicate"]) == (204, 2, "true")
+        assert third.answer().next_offset == 3
+        assert server.ask("GET", path).body == b"012"
+
+
+def test_what_waited_in_vain_is_told_what_is_so_by_then(topic: str) -> None:
+    path = f"/v1/stream/{topic}"
+    with running(early_hold_ms=200) as server, server.client() as client:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        client.send(request("POST", path, b"5", numbered(5)))
+        server.until(lambda: len(_waiting(server)) == 1)
+        for seq in range(2):
+            assert server.ask("POST", path, b"%d" % seq, numbered(seq)).status == 200
+        answer = client.answer()
+        assert (answer.status, answer.json["expected"], answer.json["received"]) == (409, 2, 5)
+        assert answer.headers["producer-expected-seq"] == "2"
+
+
+def test_run_that_was_displaced_while_it_waited_is_told_so_and_of_no_gap(topic: str) -> None:
+    path = f"/v1/stream/{topic}"
+    with running(early_hold_ms=200) as server, server.client() as old:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        assert old.ask("POST", path, b"a", x_numbered(0, **{"X-Producer-Session": "s1"})).status == 201
+        old.send(request("POST", path, b"b", x_numbered(3, **{"X-Producer-Session": "s1"})))
+        server.until(lambda: len(_waiting(server)) == 1)
+        assert server.ask("POST", path, b"c", x_numbered(0, **{"X-Producer-Session": "s2"})).status == 201
+        answer = old.answer()
+        assert (answer.status, answer.headers["x-error"], answer.headers["x-current-epoch"]) == (
+            403,
+            "stale-epoch",
+            "2",
+        )
 
 
 def test_server_that_holds_nothing_tells_at_once(topic: str) -> None:
@@ -186,27 +231,36 @@ def test_bytes_that_wait_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(limits, "HTTP_EARLY_BYTES_MAX", 100)
     timers = Timers()
     submitted: list[Command] = []
-    gaps: list[object] = []
+    replies: list[object] = []
     told: list[object] = []
-    early = EarlyRequests(lambda command, _reply: submitted.append(command), timers.later, lambda f, *a: f(*a), 500)
+    vain: list[object] = []
+    last = vain.append
+
+    def submit(command: Command, reply: object) -> None:
+        submitted.append(command)
+        replies.append(reply)
+
+    early = EarlyRequests(submit, timers.later, lambda f, *a: f(*a), 500)
 
     def hold(command: Append) -> bool:
         assert command.claim is not None
-        return early.hold(command, SequenceGap(0, command.claim.first), told.append, gaps.append)
+        return early.hold(command, SequenceGap(0, command.claim.first), told.append, last)
 
     assert not early.held
     assert hold(early_append(1, 60))
     assert not hold(early_append(2, 60)), "too much would wait"
     assert not hold(early_append(2, 60, "other"))
     assert hold(early_append(2, 40))
-    assert not hold(early_append(2, 0)), "one of them waits already"
-    assert early.held
+    assert hold(early_append(1, 0)), "a copy of one that waits"
+    assert not hold(early_append(1, 1)), "which counts as well"
     early.taken(early_append(0, 0), Confirmed(1, 0, 1, sequence=0))
-    assert submitted == [early_append(1, 60)]
+    assert submitted == [early_append(1, 60), early_append(1, 0)]
     assert hold(early_append(3, 60)), "what went on gave its bytes back"
     for timer in list(timers.waiting):
         timer()
-    assert (len(gaps), bool(early.held), timers.waiting) == (2, False, [])
+    assert submitted[2:] == [early_append(2, 40), early_append(3, 60)], "each of them a last time"
+    assert replies[2:] == [last, last]
+    assert (bool(early.held), timers.waiting) == (False, [])
     assert hold(early_append(1, 100))
     early.give_up_all()
     assert (told, bool(early.held), timers.waiting) == ([Stopping()], False, [])

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import itertools
+import select
 import socket
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -20,7 +21,8 @@ from tests.servers.running import Running, running
 from tests.servers.talking import Answer, Client, Headers, request
 
 HEADER_BYTES_MAX = 2 * KIB
-BODY_BYTES_MAX = 64 * KIB
+BODY_BYTES_MAX = 192 * KIB
+"""Above what is still read through the parser: a larger body goes straight into a buffer of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +69,14 @@ def refused(server: Running, data: bytes) -> Answer:
 # --- sizes ---------------------------------------------------------------------------------------------------------
 
 
-def test_oversize_body_is_413_and_the_connection_goes_on(tight: Running, path: str) -> None:
+@pytest.mark.parametrize("behind", [1, 60 * KIB, BODY_BYTES_MAX])
+def test_oversize_body_is_413_and_the_connection_goes_on(tight: Running, path: str, behind: int) -> None:
+    """However much of it comes with its head, and how much later."""
     with harmless(tight), tight.client() as client:
-        client.send(request("POST", path, b"x" * (BODY_BYTES_MAX + 1)) + request("HEAD", path))
+        whole = request("POST", path, b"x" * (BODY_BYTES_MAX + 1))
+        client.send(whole[:-behind])
+        tight.until(lambda: any(connection.parser.in_body for connection in tight.server.connections))
+        client.send(whole[-behind:] + request("HEAD", path))
         answer = client.answer()
         assert (answer.status, answer.code) == (413, "body_too_large")
         assert (answer.json["limit"], answer.json["received"]) == (BODY_BYTES_MAX, BODY_BYTES_MAX + 1)
@@ -80,7 +87,7 @@ def test_oversize_chunked_body_is_413_and_the_connection_goes_on(tight: Running,
     head = f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
     with harmless(tight), tight.client() as client:
-        client.send(head + 3 * chunk + b"0\r\n\r\n" + request("HEAD", path))
+        client.send(head + (BODY_BYTES_MAX // 0x8000 + 1) * chunk + b"0\r\n\r\n" + request("HEAD", path))
         answer = client.answer()
         assert (answer.status, answer.code, answer.json["limit"]) == (413, "body_too_large", BODY_BYTES_MAX)
         assert client.answer(head=True).next_offset == 0
@@ -405,7 +412,7 @@ def test_slow_head_is_408(tight: Running, sent: bytes) -> None:
         assert client.is_cut
 
 
-@pytest.mark.parametrize("length", [10, 60 * KIB, BODY_BYTES_MAX])
+@pytest.mark.parametrize("length", [10, 60 * KIB, 64 * KIB, 70 * KIB, BODY_BYTES_MAX])
 def test_slow_body_is_408(tight: Running, path: str, length: int) -> None:
     with harmless(tight), tight.client() as client:
         client.send(request("POST", path, b"x" * length)[:-5])
@@ -413,6 +420,19 @@ def test_slow_body_is_408(tight: Running, path: str, length: int) -> None:
         assert (answer.status, answer.code, answer.json["limit"]) == (408, "too_slow", 150)
         assert client.is_cut
     assert tight.ask("HEAD", path).next_offset == 0
+
+
+def test_head_that_drips_is_408(tight: Running) -> None:
+    """Its time counts from its first byte: no byte that comes later gives it more."""
+    with harmless(tight), tight.client() as client:
+        client.send(b"POST /v1/stream/a HTTP/1.1\r\nX: ")
+        for _ in range(200):
+            if select.select([client.socket], [], [], 0.02)[0]:
+                break
+            client.send(b"x")
+        else:
+            pytest.fail("it may drip for ever")
+        assert client.answer().code == "too_slow"
 
 
 def test_slow_request_behind_one_that_waits_is_answered_in_its_turn(topic: str) -> None:
@@ -449,10 +469,11 @@ def test_client_that_stops_sending_is_still_answered(tight: Running, path: str) 
         assert client.is_cut
 
 
-def test_half_a_request_and_no_more_to_come_is_dropped(tight: Running, path: str) -> None:
+@pytest.mark.parametrize("length", [100, 150 * KIB])
+def test_half_a_request_and_no_more_to_come_is_dropped(tight: Running, path: str, length: int) -> None:
     for cut in (10, 60, -1):
         with harmless(tight), tight.client() as client:
-            client.send(request("POST", path, b"x" * 100)[:cut])
+            client.send(request("POST", path, b"x" * length)[:cut])
             client.socket.shutdown(socket.SHUT_WR)
             assert client.is_cut
 
@@ -483,11 +504,14 @@ def test_connection_that_waits_for_an_answer_is_not_idle(topic: str) -> None:
 # --- a client that never reads -------------------------------------------------------------------------------------
 
 
+PIECE_BYTES = 64 * KIB
+
+
 def fill(server: Running, path: str, size: int = MIB // 2) -> None:
     """Text of this size."""
     with server.client() as client:
-        for _ in range(size // BODY_BYTES_MAX):
-            assert client.ask("POST", path, b"x" * BODY_BYTES_MAX).status == 204
+        for _ in range(size // PIECE_BYTES):
+            assert client.ask("POST", path, b"x" * PIECE_BYTES).status == 204
 
 
 def unsent(server: Running) -> int:
@@ -534,7 +558,7 @@ def test_slow_reader_gets_everything(tight: Running, path: str) -> None:
     with tight.client(receive_bytes=4 * KIB) as slow:
         slow.send(request("GET", path) * 3)
         for _ in range(3):
-            assert slow.answer().body == b"x" * 8 * BODY_BYTES_MAX
+            assert slow.answer().body == b"x" * 8 * PIECE_BYTES
 
 
 # --- anything ------------------------------------------------------------------------------------------------------

@@ -248,3 +248,22 @@ def test_epochs_are_remembered_for_each_connection_apart(shared: Running, text: 
 def _fresh(port: int, path: str) -> tuple[int, str | None]:
     with Client(port) as client:
         return told(client.ask("POST", path, b"c", x(1)))[:2]
+
+
+def test_request_without_a_session_belongs_to_the_run_of_its_connection(shared: Running, text: str) -> None:
+    """1. A names its session with sequence 0 alone, as a client may. 2. B begins a newer run. 3. A goes on: it is
+    fenced, and does not write in the epoch of B, whose number it would take."""
+    with shared.client() as a, shared.client() as b:
+        assert a.ask("POST", text, b"a0", x(0, session="s1")).headers["x-producer-epoch"] == "1"
+        assert b.ask("POST", text, b"b0", x(0, session="s2")).headers["x-producer-epoch"] == "2"
+        fenced = a.ask("POST", text, b"a1", x(1))
+        assert (fenced.status, fenced.headers["x-error"]) == (403, "stale-epoch")
+        assert b.ask("POST", text, b"b1", x(1, session="s2")).status == 201
+        assert shared.ask("GET", text).body == b"a0b0b1"
+
+
+def test_request_without_a_session_belongs_to_the_last_run_of_its_connection(shared: Running, text: str) -> None:
+    with shared.client() as a:
+        assert a.ask("POST", text, b"0", x(0)).headers["x-producer-epoch"] == "1"
+        assert a.ask("POST", text, b"1", x(0, session="s9")).headers["x-producer-epoch"] == "2"
+        assert a.ask("POST", text, b"2", x(1)).headers["x-producer-epoch"] == "2"

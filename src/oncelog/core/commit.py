@@ -99,10 +99,12 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     refusal = _appends_refused(command, claims=claims)
     if refusal is not None:
         return None, refusal
+    digests: list[bytes] = []
     try:
-        digests = [append_digest(append) if claims or append.message_id else b"" for append in command.appends]
+        for append in command.appends:
+            digests.append(append_digest(append) if claims or append.message_id else b"")
     except BatchInvalid as error:
-        return None, BatchRefused(str(error))
+        return None, BatchRefused(str(error), append_number=len(digests))
     if claims:
         digest = commit_digest(command, digests)
         if claim is not None and not claim.digest:
@@ -146,11 +148,12 @@ def _appends_refused(command: Commit, *, claims: bool) -> Refusal | None:
         return ClaimInvalid(
             "some appends carry a message id and others do not: give every one an id, or the commit an id or a producer"
         )
-    for append in command.appends:
+    for number, append in enumerate(command.appends):
         refusal = append_refused(append.batch, append.count)
         if append.message_id:
             refusal = refusal or id_refused(append.message_id, append.digest or b"\0" * message_id.DIGEST_BYTES)
         if refusal is not None:
+            refusal.append_number = number
             return refusal
     return None
 
@@ -211,12 +214,12 @@ def _decision(
 
 def _streams(state: State, command: Commit) -> tuple[list[Stream], Refusal | None]:
     streams: list[Stream] = []
-    for append in command.appends:
+    for number, append in enumerate(command.appends):
         stream = state.stream(append.topic, append.partition)
         if stream is None:
-            return [], TopicMissing(append.topic, append.partition)
+            return [], TopicMissing(append.topic, append.partition, append_number=number)
         if streams and stream.shard != streams[0].shard:
-            return [], ShardMismatch(streams[0].shard, stream.shard)
+            return [], ShardMismatch(streams[0].shard, stream.shard, append_number=number)
         streams.append(stream)
     return streams, None
 
@@ -227,19 +230,22 @@ def _known_ids(
     """What is known if every append is; a refusal if only some are, or one conflicts; (None, None) if none."""
     known = _Known([], [])
     seen: set[bytes] = set()
-    for append, stream, digest in zip(command.appends, streams, digests, strict=True):
+    first_known = -1
+    for number, (append, stream, digest) in enumerate(zip(command.appends, streams, digests, strict=True)):
         if not append.message_id:
             continue
         id_hash = message_id.id_hash(stream, append.message_id)
         if id_hash in seen:
-            return None, ClaimInvalid("one message id stands twice in one commit")
+            return None, ClaimInvalid("one message id stands twice in one commit", append_number=number)
         seen.add(id_hash)
         value = known_id(state, stream, id_hash, now_ns)
         if value is None:
             continue
         answer = duplicate_of_id(state, stream, value, digest)
         if isinstance(answer, IdConflict):
+            answer.append_number = number
             return None, answer
+        first_known = number if first_known < 0 else first_known
         known.outcome += (answer.stream_id, answer.first, answer.next)
         if answer.gone and use_counts(stream):
             known.used.append((id_hash, value))
@@ -247,7 +253,8 @@ def _known_ids(
     if not count:
         return None, None
     if count < len(command.appends):
-        return None, PartlyDuplicate(count, len(command.appends) - count, known.outcome[0], known.outcome[1])
+        new = len(command.appends) - count
+        return None, PartlyDuplicate(count, new, known.outcome[0], known.outcome[1], append_number=first_known)
     return known, None
 
 
@@ -256,9 +263,10 @@ def _moves_left(state: State, command: Commit, *, is_new: bool, now_ns: int) -> 
     condition on. Forward only: one that has gone on since is not thrown back. Of a topic that is gone nothing is left
     to move."""
     guarded = {(c.name, c.topic, c.partition) for c in command.conditions if isinstance(c, ExpectCursor)}
-    last = {(move.name, move.topic, move.partition): move for move in command.cursors}
+    last = {(move.name, move.topic, move.partition): number for number, move in enumerate(command.cursors)}
     operations: list[Operation] = []
-    for key, move in last.items():
+    for key, number in last.items():
+        move = command.cursors[number]
         stream = state.stream(move.topic, move.partition)
         if stream is None or not (is_new or key in guarded):
             continue
@@ -266,6 +274,8 @@ def _moves_left(state: State, command: Commit, *, is_new: bool, now_ns: int) -> 
         if cursor is None or max(cursor.frontier, stream.floor) < move.frontier:
             operation, refusal = moved(state, move, now_ns)
             if operation is None:
+                assert refusal is not None
+                refusal.cursor_number = number
                 return [], refusal
             operations.append(operation)
     return operations, None
@@ -297,18 +307,19 @@ def _remembered(state: State, command: Commit, outcome: list[int], digest: bytes
 
 
 def _closed(streams: list[Stream]) -> Refusal | None:
-    for stream in streams:
+    for number, stream in enumerate(streams):
         if stream.closed:
-            return StreamClosedRefusal(stream.stream_id, stream.tail)
+            return StreamClosedRefusal(stream.stream_id, stream.tail, append_number=number)
     return None
 
 
 def _content_refused(command: Commit, streams: list[Stream]) -> Refusal | None:
-    refusals = (
-        batch_refused(stream.config.content_type, append.batch)
-        for append, stream in zip(command.appends, streams, strict=True)
-    )
-    return next((refusal for refusal in refusals if refusal is not None), None)
+    for number, (append, stream) in enumerate(zip(command.appends, streams, strict=True)):
+        refusal = batch_refused(stream.config.content_type, append.batch)
+        if refusal is not None:
+            refusal.append_number = number
+            return refusal
+    return None
 
 
 def _conditions_refuse(state: State, conditions: list[Condition], now_ns: int) -> Refusal | None:
@@ -375,12 +386,13 @@ def _build(
             ids = packed_id(message_id.id_hash(stream, append.message_id), content, 0, append.count)
         operations.append(Appended(stream.stream_id, first, append.count, append.batch, now_ns, ids=ids))
         outcome += (stream.stream_id, first, first + append.count)
-    for move in command.cursors:
+    for number, move in enumerate(command.cursors):
         stream_row = state.stream(move.topic, move.partition)
         extra = added.get(stream_row.stream_id, 0) if stream_row is not None else 0
         operation, refusal = moved(state, move, now_ns, extra)
         if operation is None:
             assert refusal is not None
+            refusal.cursor_number = number
             return None, refusal
         operations.append(operation)
     operations += _use_up(claimed, outcome)

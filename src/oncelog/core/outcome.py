@@ -127,11 +127,15 @@ class ApplicationFound(msgspec.Struct, gc=False):
 # --- refusals ----------------------------------------------------------------------------------------------------
 
 
-class Refusal(msgspec.Struct, gc=False):
+class Refusal(msgspec.Struct, gc=False, kw_only=True):
     """Base of everything that leaves the log as it was."""
 
     code: ClassVar[str] = "refused"
     retryable: ClassVar[bool] = False
+    append_number: int | None = None
+    """Of a commit: which of its appends is refused, counted from 0."""
+    cursor_number: int | None = None
+    """The same of its cursor moves."""
 
 
 class NameInvalid(Refusal):

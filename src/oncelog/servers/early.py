@@ -2,8 +2,11 @@
 
 A producer with five requests in flight on several connections cannot say which arrives first. Core answers "gap" to the
 one that is early; here the gap is kept back while the missing ones may still be on their way. Bounded in distance, time
-and bytes; what runs out of any of them is told the gap it had. No rule lives here: the same command is simply
-submitted again.
+and bytes. No rule lives here: the same command is simply submitted again, when it may be its turn, and a last time when
+its time is up: what was missing then, or whether it is fenced by now, is another thing than when it came.
+
+A request that is sent again while its first copy waits waits too. It is no earlier than that one, which will be
+carried out even if its client has gone: refused, the write would be done all the same.
 """
 
 from collections.abc import Callable
@@ -42,19 +45,19 @@ class Timer(Protocol):
 class Held:
     """One early request."""
 
-    __slots__ = ("bytes_", "command", "gap", "give_up", "reply", "timer")
+    __slots__ = ("bytes_", "command", "reply", "reply_last", "sequence", "timer")
 
     def __init__(
         self,
         command: Claiming,
-        gap: Early,
+        sequence: int,
         reply: Callable[[Outcome], None],
-        give_up: Callable[[Early], None],
+        reply_last: Callable[[Outcome], None],
     ) -> None:
         self.command = command
-        self.gap = gap
+        self.sequence = sequence
         self.reply = reply
-        self.give_up = give_up
+        self.reply_last = reply_last
         self.bytes_ = _size_of(command)
         self.timer: Timer
 
@@ -73,8 +76,8 @@ class EarlyRequests:
         self._call_later = call_later
         self._call_soon = call_soon
         self._hold_s = hold_ms / 1000
-        self.held: dict[Key, dict[int, Held]] = {}
-        """By producer and sequence; empty nearly always."""
+        self.held: dict[Key, dict[int, list[Held]]] = {}
+        """By producer and sequence, copies of one request in their order; empty nearly always."""
         self._bytes = 0
 
     def hold(
@@ -82,23 +85,20 @@ class EarlyRequests:
         command: Command,
         gap: Early,
         reply: Callable[[Outcome], None],
-        give_up: Callable[[Early], None],
+        reply_last: Callable[[Outcome], None],
     ) -> bool:
         """Keep a refused request for a moment; False if its gap is to be told now. `reply` gets what comes of it once
-        it is its turn, `give_up` its gap if its turn does not come."""
+        it is its turn, `reply_last` what comes of it if its turn does not come in time."""
         if not isinstance(command, Claiming) or command.claim is None or not self._hold_s:
             return False
         ahead = gap.received - gap.expected
         if not 0 < ahead <= limits.HTTP_EARLY_AHEAD_MAX:
             return False
-        held = Held(command, gap, reply, give_up)
-        waiting = self.held.setdefault(_key(command, command.claim), {})
-        if gap.received in waiting or self._bytes + held.bytes_ > limits.HTTP_EARLY_BYTES_MAX:
-            # A second request for one sequence: a retry, which is no earlier than the first.
-            if not waiting:
-                del self.held[_key(command, command.claim)]
+        held = Held(command, gap.received, reply, reply_last)
+        if self._bytes + held.bytes_ > limits.HTTP_EARLY_BYTES_MAX:
             return False
-        waiting[gap.received] = held
+        waiting = self.held.setdefault(_key(command, command.claim), {})
+        waiting.setdefault(held.sequence, []).append(held)
         self._bytes += held.bytes_
         held.timer = self._call_later(self._hold_s, lambda: self._give_up(held))
         return True
@@ -109,8 +109,7 @@ class EarlyRequests:
             return
         if not isinstance(outcome, Confirmed | StreamDone | CommitConfirmed):
             return
-        held = self.held.get(_key(command, command.claim), {}).get(outcome.sequence + 1)
-        if held is not None:
+        for held in list(self.held.get(_key(command, command.claim), {}).get(outcome.sequence + 1, ())):
             self._let_go(held)
             # Not at once: whoever tells us is in the middle of answers.
             self._call_soon(self._submit, held.command, held.reply)
@@ -118,21 +117,28 @@ class EarlyRequests:
     def give_up_all(self) -> None:
         """The server stops: everyone is told to come back, and nobody waits any more."""
         self._hold_s = 0.0
-        for held in [held for waiting in self.held.values() for held in waiting.values()]:
+        for held in self.waiting():
             self._let_go(held)
             held.reply(Stopping())
 
+    def waiting(self) -> list[Held]:
+        """All of them."""
+        return [held for waiting in self.held.values() for copies in waiting.values() for held in copies]
+
     def _give_up(self, held: Held) -> None:
         self._let_go(held)
-        held.give_up(held.gap)
+        self._submit(held.command, held.reply_last)
 
     def _let_go(self, held: Held) -> None:
         held.timer.cancel()
         assert held.command.claim is not None
         key = _key(held.command, held.command.claim)
         waiting = self.held[key]
-        del waiting[held.gap.received]
+        copies = waiting[held.sequence]
+        copies.remove(held)
         self._bytes -= held.bytes_
+        if not copies:
+            del waiting[held.sequence]
         if not waiting:
             del self.held[key]
 
@@ -147,4 +153,4 @@ def _size_of(command: Claiming) -> int:
         return sum(len(append.batch) for append in command.appends)
     if isinstance(command, AppendValue):
         return len(command.value) + codec.HEADER_BYTES
-    return len(command.batch) if isinstance(command, Append) else 0
+    return len(command.batch) if isinstance(command, Append) else codec.HEADER_BYTES

@@ -82,12 +82,17 @@ class AppendSlot:
 
     def answered(self, outcome: Outcome) -> None:
         """The engine's reply to the command."""
+        if type(outcome) is not Confirmed and isinstance(outcome, Early):
+            if self.connection.server.early.hold(self.command, outcome, self.answered, self.answered_at_last):
+                return
+        self.answered_at_last(outcome)
+
+    def answered_at_last(self, outcome: Outcome) -> None:
+        """The same of a command that waits no longer for those before it."""
         connection = self.connection
         server = connection.server
         if type(outcome) is Confirmed:
             server.counts.confirmed(outcome)
-        elif isinstance(outcome, Early) and server.early.hold(self.command, outcome, self.answered, self._gave_up):
-            return
         else:
             command = self.command
             server.counts.other(outcome, getattr(command, "topic", ""), getattr(command, "partition", 0))
@@ -96,11 +101,6 @@ class AppendSlot:
         answer = self.render(outcome)
         if not connection.sent_alone(self, answer):
             self.done(answer)
-
-    def _gave_up(self, gap: Early) -> None:
-        """Those before it did not come in time."""
-        self.connection.server.counts.other(gap)
-        self.done(self.render(gap))
 
     def done(self, answer: bytes, body: bytes = b"") -> None:
         """The answer is known; it leaves when it is its turn."""

@@ -350,10 +350,10 @@ class Model(StageModel):
         if verdict == "duplicate":
             return o.CommitConfirmed(list(numbers["place"]), True, numbers["epoch"], numbers["last"])
         streams: list[Thing] = []
-        for append in command.appends:
+        for number, append in enumerate(command.appends):
             stream = self.stream(append.topic, append.partition)
             if stream is None:
-                return o.TopicMissing(append.topic, append.partition)
+                return o.TopicMissing(append.topic, append.partition, append_number=number)
             streams.append(stream)
         refusal, ids = self.commit_ids(command, streams)
         if refusal is not None:
@@ -387,21 +387,25 @@ class Model(StageModel):
         """(why the ids forbid the commit, what is known if all of them are)."""
         found: list[Thing] = []
         seen: list[object] = []
-        for append, stream in zip(command.appends, streams, strict=True):
+        numbers: list[int] = []
+        for number, (append, stream) in enumerate(zip(command.appends, streams, strict=True)):
             if not append.message_id:
                 continue
             key = self.id_key(stream, append.message_id)
             if key in seen:
-                return o.ClaimInvalid("one message id stands twice in one commit"), []
+                return o.ClaimInvalid("one message id stands twice in one commit", append_number=number), []
             seen.append(key)
             known = self.known_id(stream, append.message_id)
             if known is not None:
                 if known["digest"] != append.digest:
-                    return o.IdConflict(known["stream"], known["first"], known["digest"], append.digest), []
+                    place = known["stream"], known["first"]
+                    return o.IdConflict(*place, known["digest"], append.digest, append_number=number), []
                 found.append(known)
+                numbers.append(number)
         if found and len(found) < len(command.appends):
             rest = len(command.appends) - len(found)
-            return o.PartlyDuplicate(len(found), rest, found[0]["stream"], found[0]["first"]), []
+            place = found[0]["stream"], found[0]["first"]
+            return o.PartlyDuplicate(len(found), rest, *place, append_number=numbers[0]), []
         return None, found
 
     def follow_known(self, command: c.Commit, refused: o.Refusal | None) -> o.Refusal | None:
@@ -409,8 +413,8 @@ class Model(StageModel):
         them backwards; else it may be a retry, and only those follow that stand where it expects them to. `refused` is
         what is wrong with its producer: that and the conditions count if there is anything to move."""
         says_who = bool(command.commit_id) or command.claim is not None
-        behind: dict[tuple[str, int], c.CursorMove] = {}
-        for move in command.cursors:
+        behind: dict[tuple[str, int], int] = {}
+        for cursor_number, move in enumerate(command.cursors):
             stream = self.stream(move.topic, move.partition)
             if stream is None:
                 continue
@@ -423,24 +427,25 @@ class Model(StageModel):
             row = self.cursors.get((move.name, stream["id"]))
             is_behind = row is None or (row["frontier"] < move.frontier and stream["floor"] < move.frontier)
             if is_behind and (says_who or expected):
-                behind[move.name, stream["id"]] = move
+                behind[move.name, stream["id"]] = cursor_number
         if not behind:
             return None
         fails = (self.condition_fails(number, condition) for number, condition in enumerate(command.conditions))
         refusal = refused or next((failed for failed in fails if failed is not None), None)
-        for move in behind.values():
-            refusal = refusal or self.move_refused(move, {})
+        for cursor_number in behind.values():
+            refusal = refusal or self.cursor_refused(command, cursor_number, {})
         if refusal is not None:
             return refusal if says_who else None
-        for move in behind.values():
+        for cursor_number in behind.values():
+            move = command.cursors[cursor_number]
             self.set_cursor(move.name, move.topic, move.partition, move.frontier, move.metadata, move.pinned)
         return None
 
     def commit_refused(self, command: c.Commit, streams: list[Thing]) -> o.Refusal | None:
         """Closed streams, conditions, cursors."""
-        for stream in streams:
+        for number, stream in enumerate(streams):
             if stream["closed"]:
-                return o.StreamClosedRefusal(stream["id"], len(stream["records"]))
+                return o.StreamClosedRefusal(stream["id"], len(stream["records"]), append_number=number)
         for number, condition in enumerate(command.conditions):
             refusal = self.condition_fails(number, condition)
             if refusal is not None:
@@ -448,11 +453,18 @@ class Model(StageModel):
         added: dict[int, int] = {}
         for append, stream in zip(command.appends, streams, strict=True):
             added[stream["id"]] = added.get(stream["id"], 0) + append.count
-        for move in command.cursors:
-            refusal = self.move_refused(move, added)
+        for number in range(len(command.cursors)):
+            refusal = self.cursor_refused(command, number, added)
             if refusal is not None:
                 return refusal
         return None
+
+    def cursor_refused(self, command: c.Commit, number: int, added: dict[int, int]) -> o.Refusal | None:
+        """Why one of a commit's cursors cannot go there."""
+        refusal = self.move_refused(command.cursors[number], added)
+        if refusal is not None:
+            refusal.cursor_number = number
+        return refusal
 
     def commit_now(self, command: c.Commit, streams: list[Thing], digests: list[bytes], content: object) -> o.Outcome:
         """Everything is checked: make it true."""

@@ -10,6 +10,7 @@ from oncelog.core.names import command_refused
 from oncelog.protocols.http import actions, append
 from oncelog.protocols.http.actions import Done, Submit
 from oncelog.protocols.http.request import Request, RequestRefused
+from oncelog.protocols.http.routes import refused_answer
 from oncelog.protocols.http.session import Session
 from tests.protocols.http.any_request import BATCH, BODIES, HEADERS, METHODS, RAW, TARGETS
 from tests.protocols.http.requests import answer_of, made, routed, status_of
@@ -202,6 +203,29 @@ def test_refused_request_is_answered_with_its_limit() -> None:
     answer = answer_of(routed(request))
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b'"limit":10,"received":11' in answer
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/receipts/a/b",
+        "/v1/producers/a/b",
+        "/v1/commit/producers/a",
+        "/v1/cursors/a/b",
+        "/v1/applications/a",
+        "/v1/topics/a",
+    ],
+)
+def test_head_asks_what_get_asks(target: str) -> None:
+    looked, asked = routed(made("HEAD", target)), routed(made("GET", target))
+    assert type(looked) is type(asked)
+    assert getattr(looked, "command", None) == getattr(asked, "command", None)
+
+
+@pytest.mark.parametrize(("status", "retryable"), [(400, b"false"), (408, b"true"), (413, b"false"), (503, b"true")])
+def test_request_that_was_cut_for_the_network_may_be_sent_again(status: int, retryable: bytes) -> None:
+    """A client that is told otherwise gives up for good, though a network that stalls comes back."""
+    assert b'"retryable":' + retryable in refused_answer(RequestRefused(status, "too_slow", "it was cut"))
 
 
 @pytest.mark.parametrize("name", ["stream_message_id", "idempotency_key"])

@@ -191,6 +191,9 @@ BELOW_ZERO: Final = RULES[o.OffsetAhead]._replace(detail="{offset} is no offset:
 
 _INSIDE: Final = frozenset(("stream_id", "first_known_stream_id", "outcome"))
 
+_WHICH: Final = {"append_number": "; it is append {} of the commit", "cursor_number": "; it is cursor {} of the commit"}
+"""Counted from 0, as the members are that say the same."""
+
 _UNKNOWN: Final[dict[type[o.Refusal], dict[str, object]]] = {
     o.Damaged: {"file": "", "position": -1, "next": -1},
     o.Fenced: {"claimed": NOT_TOLD},
@@ -242,12 +245,13 @@ def problem_of(refusal: o.Refusal, headers: bytes = b"") -> bytes:
     """The answer to a refused command."""
     rule = _rule_of(refusal)
     fields = _told(refusal)
+    which = "".join(_WHICH[name].format(fields[name]) for name in _WHICH if name in fields)
     if refusal.retryable:
         headers += RETRY_AFTER
     return answers.problem(
         rule.status,
         rule.code or refusal.code,
-        rule.detail.format(**fields),
+        rule.detail.format(**fields) + which,
         hint=rule.hint.format(**fields),
         retryable=refusal.retryable,
         numbers=fields,

@@ -36,6 +36,8 @@ _PAGES_READ: Final = answers.empty(204, b"Access-Control-Allow-Methods: GET, HEA
 _PAGES_WRITE: Final = answers.empty(
     204, b"Access-Control-Allow-Methods: GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS\r\n" + _PREFLIGHT
 )
+_GET: Final = (b"GET", b"HEAD")
+"""Whoever answers leaves the body out of the second."""
 _CHANGE_NOTHING: Final = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 
@@ -135,7 +137,7 @@ class Router:
         method = request.method
         if method == b"OPTIONS":
             return self._preflight()
-        get = method in (b"GET", b"HEAD")
+        get = method in _GET
         if not get and path != b"/v1/commit":  # which has words of its own for it
             refuse_of_one_append(request.headers, "this request is none, and would be done without it")
         fixed = _FIXED.get(path)
@@ -167,7 +169,7 @@ class Router:
                 return admin.delete_records(request, decoded(raw_name))
             raise TargetInvalid("POST goes to /v1/topics/<topic>/trim or /v1/topics/<topic>/delete-records")
         name = decoded(rest)
-        if method in (b"GET", b"HEAD"):
+        if method in _GET:
             return admin.get_topic(name)
         if method == b"PUT":
             return admin.put_topic(request, name)
@@ -187,25 +189,25 @@ def _topic_and_last(rest: bytes, what: str) -> tuple[str, str]:
 
 
 def _receipt(request: Request, rest: bytes, query: Query) -> Action:
-    if request.method != b"GET":
+    if request.method not in _GET:
         return _not_allowed("GET")
     topic, message_id = _topic_and_last(rest, "<id>")
     return admin.receipt(topic, message_id, query)
 
 
 def _producer(request: Request, rest: bytes, query: Query) -> Action:
-    if request.method != b"GET":
+    if request.method not in _GET:
         return _not_allowed("GET")
     topic, name = _topic_and_last(rest, "<name>")
     return admin.producer(topic, name, query)
 
 
 def _commit_producer(request: Request, rest: bytes, _query: Query) -> Action:
-    return admin.commit_producer(decoded(rest)) if request.method == b"GET" else _not_allowed("GET")
+    return admin.commit_producer(decoded(rest)) if request.method in _GET else _not_allowed("GET")
 
 
 def _cursor(request: Request, rest: bytes, query: Query) -> Action:
-    if request.method not in (b"GET", b"PUT", b"DELETE"):
+    if request.method not in (*_GET, b"PUT", b"DELETE"):
         return _not_allowed("GET, PUT, DELETE")
     raw_name, slash, raw_topic = rest.partition(b"/")
     if not slash or not raw_name or not raw_topic:
@@ -216,7 +218,7 @@ def _cursor(request: Request, rest: bytes, query: Query) -> Action:
 def _application(request: Request, rest: bytes, _query: Query) -> Action:
     if request.method == b"POST":
         return admin.open_application(decoded(rest))
-    return admin.get_application(decoded(rest)) if request.method == b"GET" else _not_allowed("GET, POST")
+    return admin.get_application(decoded(rest)) if request.method in _GET else _not_allowed("GET, POST")
 
 
 def _stage(request: Request, rest: bytes, query: Query) -> Action:
@@ -274,7 +276,7 @@ def refused_answer(refused: RequestRefused) -> bytes:
         refused.status,
         refused.code,
         refused.detail,
-        retryable=refused.status == 503,
+        retryable=refused.status in (408, 503),
         numbers=numbers,
         headers=headers,
     )
