@@ -46,7 +46,9 @@ def test_damage_that_the_server_tells_is_in_the_report_of_verify() -> None:
     assert report["streams"] == 1
 
 
-@pytest.mark.parametrize("arguments", [["streams"], ["append", "t", "v"], ["append", "t"], ["receipts", "t", "i"]])
+@pytest.mark.parametrize(
+    "arguments", [["streams"], ["append", "t", "v"], ["append", "t"], ["receipts", "t", "i"], ["read", "t"]]
+)
 def test_damage_that_the_server_tells_ends_every_verb_with_4(arguments: list[str]) -> None:
     with answering(damaged_log) as url:
         result = run_here(*arguments, url=url)
@@ -88,6 +90,9 @@ TOPIC = b'{"name": "t", "partitions": 1, "content_type": "text/plain"}'
         ["producers", "t", "--prefix", "p"],
         ["receipts", "t", "i"],
         ["receipts", "t", "i", "--json"],
+        ["read", "t"],
+        ["read", "t", "--follow"],
+        ["read", "t", "--from", "7"],
         ["append", "t", "v"],
         ["append", "t", "v", "--create"],
         ["append", "t"],
@@ -138,6 +143,8 @@ PAGE = b"<!DOCTYPE html>\n<html>\n<body>\n<h1>Not here</h1>\n</body>\n</html>\n"
         ["cursors"],
         ["producers", "t"],
         ["receipts", "t", "i"],
+        ["read", "t"],
+        ["read", "t", "--from", "end"],
         ["verify"],
         ["append", "t", "v"],
         ["append", "t"],

@@ -566,9 +566,6 @@ def damaging(url: str) -> Iterator[str]:
     class Between(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_HEAD(self) -> None:
-            self.do_GET()
-
         def do_GET(self) -> None:
             accepted = {"Accept": self.headers.get("Accept", "*/*")}
             asked = urllib.request.Request(url + self.path, headers=accepted, method=self.command)

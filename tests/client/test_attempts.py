@@ -20,7 +20,10 @@ from oncelog.client import (
     calls,
     packing,
 )
-from oncelog.client.connection import Connection
+from oncelog.client.connection import Connection, parse_address
+from oncelog.client.errors import ConnectionLost, Refused
+from oncelog.client.producer import AsyncIdempotentProducer
+from oncelog.client.stream import AsyncStream
 from tests.client.peer import CUT, FakeLog, Peer, Reply, Request, answer, calling, json_answer, problem, run
 
 
@@ -39,6 +42,30 @@ def test_a_busy_server_is_asked_again_after_the_pause_it_names() -> None:
     result, requests = calling(lambda request: next(answers, health), lambda client: client.health())
     assert len(requests) == 3
     assert result.entry == 7  # type: ignore[attr-defined]
+
+
+def test_who_has_somebody_waiting_is_told_what_each_attempt_came_to() -> None:
+    causes: list[ClientError] = []
+    no_room = problem(507, "no_room", retryable=True)
+
+    async def main() -> None:
+        answers = iter([no_room, CUT, json_answer({}), no_room, CUT, answer(400)])
+        async with Peer(lambda request: next(answers)) as peer:
+            timeouts = calls.Timeouts(connect_s=5, silence_s=5, request_s=5)
+            caller = calls.Caller(parse_address(peer.url), {}, timeouts, causes.append)
+            await caller.call("GET", "/")
+            producer = AsyncIdempotentProducer(AsyncStream(caller, "t"), producer_id="p")
+            await producer.append("a")
+            with pytest.raises(Refused):
+                await producer.close()
+            await caller.close()
+
+    run(main())
+    assert [str(cause) for cause in causes[:2]] == [
+        "507 no_room: as the script says",
+        "the server closed the connection",
+    ]
+    assert [type(cause) for cause in causes] == [type(causes[0]), ConnectionLost] * 2
 
 
 def test_a_server_that_stays_busy_is_told_as_such() -> None:

@@ -1,5 +1,6 @@
 """`oncelog append STREAM`: one record from the command line, or one per line of a file or of stdin."""
 
+import asyncio
 import contextlib
 import sys
 import uuid
@@ -16,10 +17,12 @@ from oncelog.cli.importing import Import, OtherInput, Stored, checked, encoded, 
 from oncelog.cli.input_lines import InputLost, LineInvalid, SoFar, Source, is_stdin
 from oncelog.cli.lines import BATCH_LINES_MAX, BATCH_VALUE_BYTES_MAX, Batch, batches_of
 from oncelog.cli.listing import PartitionOption, StreamArgument
-from oncelog.cli.remote import URL, Remote, UrlOption, end_if_missing, failure, reached, stream_path
+from oncelog.cli.patience import Patience
+from oncelog.cli.remote import TIMEOUTS, URL, Remote, UrlOption, end_if_missing, failure, reached, stream_path
 from oncelog.cli.screen import counted, end, print_json, progress, say
 from oncelog.client.batches import BatchResult
-from oncelog.client.calls import placed
+from oncelog.client.calls import Caller, placed
+from oncelog.client.connection import parse_address
 from oncelog.client.errors import (
     AnswerUnreadable,
     ClientError,
@@ -28,7 +31,8 @@ from oncelog.client.errors import (
     OutcomeUnknown,
     ProducerStopped,
 )
-from oncelog.client.sync import Client
+from oncelog.client.stream import AsyncStream
+from oncelog.client.sync import IdempotentProducer, LoopThread, Stream
 from oncelog.client.wire import BATCHES
 from oncelog.core.content_type import is_json, json_flaw
 from oncelog.limits import KIB
@@ -37,6 +41,9 @@ JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 OCTETS: Final = "application/octet-stream"
 """Lines travel in raw batches, which go to a stream of any type."""
+
+DELIVERY_S: Final = 120
+"""How long a batch of lines that have no name is tried."""
 
 
 PRODUCER_HELP: Final = (
@@ -214,18 +221,18 @@ def _append_value(
 
 def _append_lines(url: str, summary: Summary, source: Source, so_far: SoFar, key: str | None) -> None:
     """Lines that come when they come: several batches are under way at a time, and none waits to be full."""
-    with _bar(source) as advance, Client(url) as client:
+    patience = Patience(url, DELIVERY_S)
+    with _bar(source) as advance:
 
         def stored(batch: BatchResult) -> None:
+            patience.progress()
             summary.add(batch.first_offset, batch.next_offset, batch.count, duplicate=batch.duplicate)
             so_far.stored += batch.count
             so_far.record_stored(so_far.stored)
             advance(so_far.stored)
 
-        name = f"cli-{uuid.uuid4().hex}"
-        producer = client.producer(summary.topic, OCTETS, producer_id=name, raw_batches=True, on_batch_ack=stored)
         try:
-            with producer:
+            with _producing(url, summary.topic, patience, stored) as producer:
                 records = 0
                 for line in source:
                     if source.skips_blank and not line.strip():
@@ -237,6 +244,38 @@ def _append_lines(url: str, summary: Summary, source: Source, so_far: SoFar, key
             raise (stopped.cause or stopped) from None
         finally:
             so_far.record_stored(so_far.stored)
+
+
+@contextlib.contextmanager
+def _producing(
+    url: str, topic: str, patience: Patience, stored: Callable[[BatchResult], object]
+) -> Iterator[IdempotentProducer]:
+    """A producer in a thread of its own, which also looks whether anything comes of what it sends."""
+    thread = LoopThread()
+    try:
+        caller = Caller(parse_address(url), {}, TIMEOUTS, patience.put_off)
+        producer = IdempotentProducer(
+            Stream(thread, AsyncStream(caller, topic, OCTETS)),
+            producer_id=f"cli-{uuid.uuid4().hex}",
+            raw_batches=True,
+            delivery_timeout_ms=DELIVERY_S * 1000,
+            on_batch_ack=stored,
+        )
+
+        def look() -> None:
+            if producer.pending_count:
+                patience.wait()
+            asyncio.get_running_loop().call_later(1, look)
+
+        thread.call(look)
+        try:
+            with producer:
+                yield producer
+        finally:
+            # Whatever is not confirmed by now, after a Ctrl-C, fails.
+            thread.run(producer.end())
+    finally:
+        thread.stop()
 
 
 def _append_import(

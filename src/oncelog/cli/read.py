@@ -11,13 +11,15 @@ import typer
 from oncelog.cli import exits
 from oncelog.cli.listing import PartitionOption, StreamArgument
 from oncelog.cli.output import discard
+from oncelog.cli.patience import PatientCaller
 from oncelog.cli.record_json import line_for_terminal, record_json
-from oncelog.cli.remote import URL, UrlOption, end_if_missing, failure, probe, reached
+from oncelog.cli.remote import LISTED, TIMEOUTS, URL, UrlOption, end_if_missing, failure, probe, reached
 from oncelog.cli.screen import end, json_line
-from oncelog.client.client import AsyncClient
+from oncelog.client.calls import Caller
 from oncelog.client.errors import ClientError, Damaged, NotFound, OffsetGone, StreamReplaced
+from oncelog.client.models import Cut
 from oncelog.client.packing import Record
-from oncelog.client.reader import NOW, START, OnGone
+from oncelog.client.reader import NOW, START, AsyncReader, OnGone
 
 PLACES: Final = {"start": START, "end": NOW, "-1": START, "now": NOW}
 """The last two are the protocol's own words for the same."""
@@ -53,7 +55,7 @@ def read_command(
             end(exits.REFUSED, f"offset {asked} is no longer kept: {topic} begins at {gone.floor} (--from start)")
         except NotFound:
             with reached(url) as log:
-                end_if_missing(log, topic, partition, "oncelog streams lists those that are there")
+                end_if_missing(log, topic, partition, LISTED)
             raise
 
 
@@ -81,12 +83,13 @@ async def _read(
     left: int,
 ) -> None:
     await probe(url)
-    async with AsyncClient(url) as client:
+    caller = PatientCaller(url, TIMEOUTS)
+    try:
         on_gone: OnGone = "raise"
         if place == START:
             # A batch may begin before the floor: asked for by its number, what is trimmed stays out.
-            place, on_gone = (await client.stream(topic).head(partition=partition)).floor, "skip"
-        reader = client.reader(topic, offset=place, partition=partition, live=follow, on_gone=on_gone)
+            place, on_gone = await _floor(caller, topic, partition), "skip"
+        reader = AsyncReader(caller, topic, offset=place, partition=partition, live=follow, on_gone=on_gone)
         async with reader:
             while left > 0 and (records := await reader.read()):
                 for record in records[:left]:
@@ -94,6 +97,14 @@ async def _read(
                 sys.stdout.flush()
                 left -= len(records)
                 printed.next = reader.offset
+    finally:
+        await caller.close()
+
+
+async def _floor(caller: Caller, topic: str, partition: int) -> int:
+    """Where the partition begins; START if there is none, which who reads it is told."""
+    cut = await caller.json(Cut, "GET", "/v1/cut", {"topic": topic})
+    return next((stream.floor for stream in cut.streams if stream.partition == partition), START)
 
 
 def _place_of(begin: str) -> int:

@@ -14,9 +14,10 @@ import typer
 
 from oncelog.cli import exits
 from oncelog.cli.live_check import RawPage, shaped
+from oncelog.cli.patience import PatientCaller
 from oncelog.cli.screen import counted, end
 from oncelog.client.calls import Caller, Timeouts, decoded
-from oncelog.client.connection import Address, connect, parse_address, with_scheme
+from oncelog.client.connection import connect, parse_address, with_scheme
 from oncelog.client.dialect import confirmed
 from oncelog.client.errors import (
     AnswerUnreadable,
@@ -53,9 +54,9 @@ Query = Mapping[str, str | int | None]
 class Remote:
     """A server, asked one thing at a time. Made by `reached`."""
 
-    def __init__(self, address: Address, runner: asyncio.Runner) -> None:
+    def __init__(self, url: str, runner: asyncio.Runner) -> None:
         self._runner = runner
-        self._caller = runner.run(_caller(address))
+        self._caller = runner.run(_caller(url))
 
     def get(self, path: str, query: Query) -> Any:
         """The JSON document at `path`."""
@@ -96,8 +97,8 @@ class Remote:
         self._runner.run(self._caller.close())
 
 
-async def _caller(address: Address) -> Caller:
-    return Caller(address, {}, TIMEOUTS)
+async def _caller(url: str) -> Caller:
+    return PatientCaller(url, TIMEOUTS)
 
 
 async def probe(url: str) -> None:
@@ -122,7 +123,7 @@ def reached(url: str) -> Iterator[Remote]:
     """A server to talk to; what goes wrong with it ends the verb with one line and the exit code for it."""
     with failures_told(url), asyncio.Runner() as runner:
         runner.run(probe(url))
-        remote = Remote(parse_address(url), runner)
+        remote = Remote(url, runner)
         try:
             yield remote
         finally:

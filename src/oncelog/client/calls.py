@@ -7,7 +7,7 @@ no answer: the proxy that sent it cannot know.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -29,6 +29,9 @@ READING: Final = frozenset(("GET", "HEAD"))
 OURS: Final = frozenset(("connection", "content-length", "expect", "te", "trailer", "transfer-encoding", "upgrade"))
 """Headers about the message and its connection, not about what is asked."""
 
+OnPutOff = Callable[[ClientError], object]
+"""Told what an attempt came to, before the pause that another one follows: for who has somebody waiting."""
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -46,9 +49,10 @@ class Timeouts:
 class Channel:
     """One connection, made when it is needed and again after it ended. Requests of many callers share it."""
 
-    def __init__(self, address: Address, timeouts: Timeouts) -> None:
+    def __init__(self, address: Address, timeouts: Timeouts, on_put_off: OnPutOff | None = None) -> None:
         self._address = address
         self._timeouts = timeouts
+        self._on_put_off = on_put_off
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
@@ -95,6 +99,8 @@ class Channel:
                 pause_s = max(pause_s, refusal.retry_after_s)
             if self._closed or deadline is None or loop.time() + pause_s > deadline:
                 break
+            if self._on_put_off is not None:
+                self._on_put_off(cause)
             await self._pause(pause_s)
         time_s = self._timeouts.request_s if wait_s is None else wait_s
         said = "the client is closed" if self._closed else f"no answer within {time_s:g} s"
@@ -154,9 +160,12 @@ class Channel:
 class Caller:
     """Where the server is, what goes with every request, and the channel for short calls."""
 
-    def __init__(self, address: Address, headers: Mapping[str, str], timeouts: Timeouts) -> None:
+    def __init__(
+        self, address: Address, headers: Mapping[str, str], timeouts: Timeouts, on_put_off: OnPutOff | None = None
+    ) -> None:
         self.address = address
         self.timeouts = timeouts
+        self.on_put_off = on_put_off
         for name in headers:
             if name.lower() in OURS:
                 raise ValueError(f"{name} is not to be given: it says where a request ends, and the client sends it")
@@ -165,7 +174,7 @@ class Caller:
 
     def channel(self) -> Channel:
         """A connection of its own: for reads that take long, so that nothing waits behind them."""
-        return Channel(self.address, self.timeouts)
+        return Channel(self.address, self.timeouts, self.on_put_off)
 
     def head(self, method: str, to: str, headers: Mapping[str, str | int] | None = None) -> Head:
         """The beginning of a request to this server."""

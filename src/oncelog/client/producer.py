@@ -352,10 +352,13 @@ class AsyncIdempotentProducer:
             return  # its time was up before the answer came
         if isinstance(answer, ConnectionLost):
             lane.lost(batch, sent=answer.sent, now=now)
+            self._put_off(answer)
         else:
             verdict = verdict_of(answer)
             if isinstance(verdict, Refused):
                 lane.refused(batch, verdict, now)
+                if verdict.retryable:
+                    self._put_off(verdict)
             elif isinstance(verdict, AnswerUnreadable):
                 lane.unreadable(batch, verdict, now)
             else:
@@ -372,9 +375,14 @@ class AsyncIdempotentProducer:
         except ConnectionLost as error:
             self._kept_away = str(error)
             self._retry_at = self._loop.time() + self._backoff.next_s()
+            self._put_off(error)
         finally:
             self._connecting = None
         self._wake()
+
+    def _put_off(self, cause: ClientError) -> None:
+        if self.stream.caller.on_put_off is not None:
+            self.stream.caller.on_put_off(cause)
 
     def _set_timer(self, now: float) -> None:
         due = min((lane.due(now) for lane in self._busy.values()), default=NEVER)
