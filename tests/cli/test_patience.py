@@ -1,7 +1,10 @@
 """A verb that gets no answer says so after a while, once, and with what the last attempt said; else it is silent."""
 
+import contextlib
 import http.server
+import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ import msgspec
 import pytest
 
 from oncelog.cli import exits, patience, remote
+from oncelog.cli.append import PIPE_NOTE
 from oncelog.client.calls import Timeouts
 from tests.cli.running import begun, done, run_here, serving, standing
 
@@ -21,7 +25,7 @@ CLOSED = {"code": "closed", "detail": "the stream is closed", "retryable": False
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.3)
 
 
 @pytest.fixture(params=["full", "hanging"])
@@ -96,11 +100,11 @@ def test_silence_is_told_before_it_is_given_up(
     silent: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("remote", "read"):
-        monkeypatch.setattr(f"oncelog.cli.{module}.TIMEOUTS", Timeouts(connect_s=1, silence_s=1, request_s=0.5))
+        monkeypatch.setattr(f"oncelog.cli.{module}.TIMEOUTS", Timeouts(connect_s=1, silence_s=2, request_s=1.5))
     result = run_here(*arguments, url=silent)
     assert result.returncode == exits.UNREACHABLE
     waits, ended = result.stderr.decode().splitlines()
-    assert waits == f"oncelog: no answer from {silent} yet, trying again for up to 0.5 s"
+    assert waits == f"oncelog: no answer from {silent} yet, trying again for up to 1.5 s"
     assert "no answer" in ended
 
 
@@ -129,3 +133,51 @@ def test_follower_tells_of_a_server_that_is_away_and_goes_on(tmp_path: Path) -> 
     finally:
         follower.kill()
         follower.wait()
+
+
+def test_verb_goes_on_when_nobody_reads_its_notes_any_more(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    arguments = ("--data", str(tmp_path / "log"), "--http", address)
+    with serving(*arguments) as server:
+        done("append", "t", "v", "--create", url=server.url)
+        process = begun("append", "t", "--producer", "p", url=server.url)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"{PIPE_NOTE}\n".encode()
+    try:
+        process.stderr.close()
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.close()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(patience.PATIENCE_S + 1)
+        with serving(*arguments):
+            assert process.stdout.read() == b"2 lines stored at offsets 1 to 2\n"
+            assert process.wait(60) == exits.DONE
+            process.stdout.close()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_impatient_user_who_interrupts_twice_is_told_what_is_stored_and_no_more() -> None:
+    with serving("--in-memory", "--http", "127.0.0.1:0") as server:
+        done("append", "t", "v", "--create", url=server.url)
+        process = begun("append", "t", url=server.url)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        done("read", "t", "--follow", "--count", "2", url=server.url)
+    with process:
+        process.stdin.write(b"two\n")
+        process.stdin.flush()
+        assert process.stderr.readline().startswith(b"oncelog: no answer from ")
+        for _ in range(2):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.send_signal(signal.SIGINT)
+                process.wait(1)
+        assert process.wait(60) == exits.REFUSED
+        said = b"oncelog: interrupted; 1 line is stored, line 2 is the next\n"
+        assert process.stderr.read() == said

@@ -6,9 +6,8 @@ the last attempt is remembered for the line.
 
 import asyncio
 import contextlib
+import sys
 from typing import Final
-
-import typer
 
 from oncelog.cli.screen import printable
 from oncelog.client.calls import Caller, Channel, Timeouts
@@ -50,9 +49,10 @@ class Patience:
     def _tell(self) -> None:
         self._clock, self._is_told = None, True
         said = f"no answer from {self._url} yet{self._cause}, trying again for up to {self._time_s:g} s"
-        # Not by Rich, which ends the program if nobody reads its errors: here that would end the event loop.
-        with contextlib.suppress(BrokenPipeError):
-            typer.secho(f"oncelog: {printable(said)}", fg="yellow", err=True)
+        # By stderr as it is now: a bar that is shown stands before it, and makes room for a line.
+        if sys.stderr is not None:
+            with contextlib.suppress(BrokenPipeError):
+                print(f"oncelog: {printable(said)}", file=sys.stderr)
 
 
 class PatientCaller(Caller):

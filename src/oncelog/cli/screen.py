@@ -26,16 +26,22 @@ ROWS_SHOWN: Final = 100
 """Rows of a listing on a terminal unless more are asked for."""
 
 
+class _Notes(Console):
+    """Whoever read the notes may have gone: the verb goes on. Rich would end it, and let go of stdout first."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 def results() -> Console:
-    return _console(stderr=False)
+    return _sized(Console(highlight=False))
 
 
 def notes() -> Console:
-    return _console(stderr=True)
+    return _sized(_Notes(stderr=True, highlight=False))
 
 
-def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False)
+def _sized(console: Console) -> Console:
     if not console.is_terminal:
         console.width = PIPE_COLUMNS
     return console
