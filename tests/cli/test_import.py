@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from oncelog.cli import exits, lines
 from oncelog.cli.append import PIPE_NOTE
-from oncelog.cli.importing import Import, Progress, Stored, progress_of
+from oncelog.cli.importing import DIGEST_HEADER, Digest, Import, Progress, Stored, encoded, progress_of
 from oncelog.cli.lines import Batch
 from oncelog.cli.main import app
 from oncelog.cli.remote import reached
@@ -193,6 +193,60 @@ def test_name_of_another_input_is_refused_and_none_of_its_lines_is_lost(url: str
     assert done("read", topic, url=url).split() == ["1", "2", "3", "6"]
 
 
+@pytest.mark.parametrize("place", [0, 1, 2 * lines.BATCH_LINES_MAX - 2])
+def test_early_line_that_differs_is_noticed_behind_any_number_of_batches(url: str, file: Path, place: int) -> None:
+    """The last batch holds none of them: without a digest they were taken for stored, and lost."""
+    topic = f"early-{place}"
+    content = file.read_bytes().splitlines(keepends=True)
+    done("append", topic, "--create", "--producer", "p", "--file", str(file), url=url)
+    changed = [*content[:place], b"other\n", *content[place + 1 :], b"new\n"]
+    swapped = [*content[:place], content[place + 1], content[place], *content[place + 2 :], b"new\n"]
+    for others in (changed, swapped):
+        other = file.with_name("other")
+        other.write_bytes(b"".join(others))
+        result = run("append", topic, "--producer", "p", "--resume", "--file", str(other), url=url)
+        assert result.returncode == exits.REFUSED
+        assert f"the first {COUNT:,} lines are not those that this import has stored; nothing" in result.stderr.decode()
+    grown = b"".join([*content, b"new\n"])
+    for _ in range(2):
+        file.write_bytes(grown := grown + b"new\n")
+        done("append", topic, "--producer", "p", "--resume", "--file", str(file), url=url)
+    assert done("read", topic, url=url).encode() == grown
+
+
+def test_lines_that_are_cut_elsewhere_are_others() -> None:
+    assert len({digest_of(cut).value() for cut in ([b"ab"], [b"a", b"b"], [b"", b"ab"], [b"ab", b""], [b"a1:b"])}) == 5
+
+
+def test_digest_is_a_header_of_the_last_record_of_every_batch(url: str, file: Path) -> None:
+    done("append", "marked", "--create", "--producer", "p", "--key", "k", "--file", str(file), url=url)
+    rows = json_lines(done("read", "marked", "--json", url=url))
+    marked = [row["offset"] for row in rows if row["headers"]]
+    assert marked == [*range(lines.BATCH_LINES_MAX - 1, COUNT, lines.BATCH_LINES_MAX), COUNT - 1]
+    assert {name for row in rows for name, _ in row["headers"]} == {DIGEST_HEADER}
+    assert {row["key"] for row in rows} == {"k"}
+
+
+def test_batch_without_a_digest_is_compared_as_it_was_and_is_the_same_batch(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. A version that knew no digest stores a batch. 2. It arrives once more, with one. 3. The import goes on."""
+    done("append", "before", "--create", url=url)
+    stored: list[Stored] = []
+    with reached(url) as log:
+        with monkeypatch.context() as patch:
+            patch.setattr("oncelog.cli.importing.encoded", lambda values, key, _headers: encoded(values, key))
+            Import(log, "before", 0, "p", Progress(0, -1), None, Digest()).store([Batch(2, names(3))], stored.append)
+        Import(log, "before", 0, "p", Progress(0, -1), None, Digest()).store([Batch(2, names(3))], stored.append)
+    assert [batch.duplicate for batch in stored] == [False, True]
+    other = run("append", "before", "--producer", "p", "--resume", url=url, given=b"x\nline 1\nline 2\nline 3\n")
+    assert b"line 1 is not the one that this import has stored" in other.stderr
+    again = done("append", "before", "--producer", "p", "--resume", url=url, given=b"\n".join(names(4)))
+    assert again.startswith("1 line stored at offset 3")
+    (_, _, _, last) = json_lines(done("read", "before", "--json", url=url))
+    assert [name for name, _ in last["headers"]] == [DIGEST_HEADER]
+
+
 def test_import_whose_last_batch_is_trimmed_goes_on(url: str) -> None:
     done("append", "trimmed", "--create", "--producer", "p", url=url, given=b"a\nb\n")
     with Client(url) as client:
@@ -222,6 +276,13 @@ def test_two_runs_at_once_store_every_line_once(url: str, file: Path) -> None:
     assert done("read", "twice", url=url).encode() == file.read_bytes()
 
 
+def digest_of(stored: list[bytes]) -> Digest:
+    digest = Digest()
+    for line in stored:
+        digest.add(line)
+    return digest
+
+
 def names(count: int) -> list[bytes]:
     return [b"line %d" % number for number in range(count)]
 
@@ -235,7 +296,7 @@ def test_batch_of_the_old_run_that_comes_late_is_not_doubled(url: str, ahead: in
     with reached(url) as log:
         known = progress_of(log, topic, 0, "imp")
         assert known == Progress(epoch=0, last_line=2, first=0, next=3)
-        runs = [Import(log, topic, 0, "imp", known, None) for _ in range(2)]
+        runs = [Import(log, topic, 0, "imp", known, None, digest_of(names(3))) for _ in range(2)]
         batches = [Batch(5, names(6)[3:]), *(Batch(6 + more, [b"more"]) for more in range(ahead))]
         for run_ in runs:
             run_.store(batches, stored.append)
@@ -252,7 +313,7 @@ def test_runs_of_inputs_that_differ_in_length_store_no_line_twice(url: str, coun
     done("append", topic, "--create", "--producer", "imp", url=url, given=b"\n".join(names(3)))
     with reached(url) as log:
         known = progress_of(log, topic, 0, "imp")
-        first, second = (Import(log, topic, 0, "imp", known, None) for _ in range(2))
+        first, second = (Import(log, topic, 0, "imp", known, None, digest_of(names(3))) for _ in range(2))
         first.store([Batch(counts[0] - 1, names(counts[0])[3:])], lambda batch: None)
         with pytest.raises(IdConflict):
             second.store([Batch(counts[1] - 1, names(counts[1])[3:])], lambda batch: None)

@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from oncelog.cli import exits
-from oncelog.cli.importing import Import, OtherInput, Stored, checked, encoded, last_values, progress_of
+from oncelog.cli.importing import Digest, Import, OtherInput, Stored, checked, encoded, last_batch, progress_of
 from oncelog.cli.input_lines import InputLost, LineInvalid, SoFar, Source, is_stdin
 from oncelog.cli.lines import BATCH_LINES_MAX, BATCH_VALUE_BYTES_MAX, Batch, batches_of
 from oncelog.cli.listing import PartitionOption, StreamArgument
@@ -55,8 +55,8 @@ PIPE_NOTE: Final = (
     "an import that has a name stores full batches"
 )
 RESUME_HELP: Final = (
-    "With --producer: go on behind the lines that are stored. A last line without a line end is stored too: if it was "
-    "still being written, this import can never go on."
+    "With --producer: go on behind the lines that are stored; all that are passed over must be those. A last line "
+    "without a line end is stored too: if it was still being written, this import can never go on."
 )
 CREATE_HELP: Final = "Make the stream if there is none: of text/plain, with --json-lines of application/json."
 
@@ -272,8 +272,10 @@ def _producing(
             with producer:
                 yield producer
         finally:
-            # Whatever is not confirmed by now, after a Ctrl-C, fails.
+            # Whatever is not confirmed by now, after a Ctrl-C, fails; the verb has its own words for that.
             thread.run(producer.end())
+            with contextlib.suppress(ClientError):
+                producer.tell()
     finally:
         thread.stop()
 
@@ -292,7 +294,9 @@ def _append_import(
     so_far.next_line = known.last_line + 2
     if source.is_pipe:
         say(PIPE_NOTE, "dim")
-    writer = Import(log, summary.topic, summary.partition, name, known, key.encode() if key is not None else None)
+    digest = Digest()
+    key_bytes = key.encode() if key is not None else None
+    writer = Import(log, summary.topic, summary.partition, name, known, key_bytes, digest)
     with _bar(source, skipped=known.last_line + 1) as advance:
 
         def stored(batch: Stored) -> None:
@@ -302,8 +306,8 @@ def _append_import(
             so_far.waits = False
             advance(batch.last_line + 1)
 
-        values = last_values(log, summary.topic, summary.partition, known)
-        lines = checked(source, known, values, skip_blank=source.skips_blank)
+        last = last_batch(log, summary.topic, summary.partition, known)
+        lines = checked(source, known, last, digest, skip_blank=source.skips_blank)
         batches = batches_of(lines, after=known.last_line, skip_blank=source.skips_blank)
         writer.store(_about_to_be_sent(batches, so_far), stored)
     if source.lines < known.last_line + 1:

@@ -14,13 +14,17 @@ stored once. A batch that is the same is then a duplicate, another one is refuse
 same batches (`lines.py`), so each is a duplicate for the other.
 
 A name belongs to one input. Under the name of another one, as many of its first lines as that had stored would be taken
-for stored and be lost: so what a run passes over is compared with the last batch that is there (`checked`).
+for stored and be lost. So the last record of every batch has a header with a digest of all that the import has stored
+up to there, and what a run passes over is compared with the last one (`checked`). The records of the last batch are
+compared too: they tell which line differs, and are all there is of imports that were begun before there was a digest.
+Blank lines that are left out are no records, and not in it. Nor is a header part of what a message id stands for: a
+batch that is sent again stays a duplicate.
 """
 
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -33,6 +37,9 @@ from oncelog.client.wire import BATCHES, name_path, topic_path
 from oncelog.core import batch as codec
 
 EPOCH_FIRST = 0
+
+DIGEST_HEADER: Final = "oncelog.import"
+DIGEST_BYTES: Final = 16
 
 
 class Progress(NamedTuple):
@@ -49,6 +56,30 @@ class Progress(NamedTuple):
 
 class OtherInput(Exception):
     """The lines that an import has stored are not those of this input: says how that is seen."""
+
+
+class LastBatch(NamedTuple):
+    """What the last batch of an import holds, as far as it is still there."""
+
+    values: dict[int, bytes | None]
+    """By offset."""
+    digest: bytes | None
+    """Of all records up to its end; None if it has none, or its last record is gone."""
+
+
+class Digest:
+    """Of all records of an import, from the first one on."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+
+    def add(self, line: bytes) -> None:
+        """With its length before it: lines that are cut elsewhere are others."""
+        self._hash.update(b"%d:%b" % (len(line), line))
+
+    def value(self) -> bytes:
+        """Of what was added by now."""
+        return self._hash.digest()
 
 
 class Stored(NamedTuple):
@@ -74,36 +105,44 @@ def progress_of(log: Remote, topic: str, partition: int, name: str) -> Progress:
     return Progress(known.epoch, known.last_sequence, known.first, known.next)
 
 
-def last_values(log: Remote, topic: str, partition: int, known: Progress) -> dict[int, bytes | None]:
-    """By offset, what the last batch of an import holds, as far as it is still there."""
+def last_batch(log: Remote, topic: str, partition: int, known: Progress) -> LastBatch:
+    """What there is to compare with."""
     values: dict[int, bytes | None] = {}
+    digest = None
     offset = known.first
     try:
         while 0 <= offset < known.next:
             page = log.raw(topic, partition, offset)
-            values |= {record.offset: record.value for record in records_of(page.body, offset)}
+            for record in records_of(page.body, offset):
+                values[record.offset] = record.value
+                if record.offset == known.next - 1:
+                    digest = dict(record.headers).get(DIGEST_HEADER)
             if page.next_offset <= offset:
                 break
             offset = page.next_offset
     except OffsetGone:
-        return {}  # trimmed: there is nothing left to compare with
-    return values
+        return LastBatch({}, None)  # trimmed: there is nothing left to compare with
+    return LastBatch(values, digest)
 
 
 def checked(
-    lines: Iterable[bytes], known: Progress, values: dict[int, bytes | None], *, skip_blank: bool
+    lines: Iterable[bytes], known: Progress, last: LastBatch, digest: Digest, *, skip_blank: bool
 ) -> Iterator[bytes]:
-    """The same lines. Raises OtherInput before the first new one if those of the last stored batch are others."""
+    """The same lines; those that are passed over are added to `digest`. Raises OtherInput before the first new one if
+    they are not those that are stored."""
     passed: deque[tuple[int, bytes]] = deque(maxlen=max(0, known.next - known.first))
     for number, line in enumerate(lines):
         if number <= known.last_line and not (skip_blank and not line.strip()):
             passed.append((number, line))
+            digest.add(line)
         if number == known.last_line:
             for offset, (stored_number, stored_line) in zip(
                 range(known.next - len(passed), known.next), passed, strict=True
             ):
-                if values.get(offset, stored_line) != stored_line:
+                if last.values.get(offset, stored_line) != stored_line:
                     raise OtherInput(f"line {stored_number + 1:,} is not the one that this import has stored")
+            if last.digest is not None and last.digest != digest.value():
+                raise OtherInput(f"the first {number + 1:,} lines are not those that this import has stored")
         yield line
 
 
@@ -111,12 +150,14 @@ class Import:
     """The writing half of an import."""
 
     def __init__(
-        self, log: Remote, topic: str, partition: int, name: str, known: Progress, key: bytes | None
-    ) -> None:  # fmt: skip
+        self, log: Remote, topic: str, partition: int, name: str, known: Progress, key: bytes | None, digest: Digest
+    ) -> None:
         self._log = log
         self._topic = topic
         self._partition = partition
         self._key = key
+        self._digest = digest
+        """Of what `known` is about; then of all that is stored."""
         self._last_line = known.last_line
         # A digest, since names may be as long as an id may be; with the topic, since an id zone may span several.
         self._batch_id = hashlib.blake2b(msgspec.json.encode([topic, partition, name]), digest_size=16).hexdigest()
@@ -133,7 +174,9 @@ class Import:
             message_id = f"import-{self._batch_id}-{self._last_line + 1}"
             self._last_line = batch.last_line
             headers = self._claim | {"Producer-Seq": batch.last_line, "Stream-Message-Id": message_id}
-            body = encoded(batch.values, self._key)
+            for value in batch.values:
+                self._digest.add(value)
+            body = encoded(batch.values, self._key, ((DIGEST_HEADER, self._digest.value()),))
             answer = self._log.append(self._topic, self._partition, headers, body)
             next_ = answer.number("stream-next-offset")
             count = len(batch.values)
@@ -141,9 +184,12 @@ class Import:
             stored(Stored(batch.last_line, count, next_ - count if next_ >= 0 else -1, next_, duplicate))
 
 
-def encoded(values: Sequence[bytes], key: bytes | None) -> bytes:
-    """One record batch."""
+def encoded(values: Sequence[bytes], key: bytes | None, last_headers: Sequence[tuple[str, bytes | None]] = ()) -> bytes:
+    """One record batch; the headers are its last record's."""
     time_ms = now_ms()
-    if key is None:
+    if key is None and not last_headers:
         return codec.encode_values(values, time_ms)
-    return codec.encode([(number, time_ms, key, value, ()) for number, value in enumerate(values)])
+    last = len(values) - 1
+    return codec.encode(
+        [(number, time_ms, key, value, last_headers if number == last else ()) for number, value in enumerate(values)]
+    )
