@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 from typer.testing import CliRunner
@@ -99,7 +99,7 @@ def standing(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]
 
 
 def environment(url: str) -> dict[str, str]:
-    return {**os.environ, "ONCELOG_URL": url, "COLUMNS": "80"}
+    return {**os.environ, "ONCELOG_URL": url, "COLUMNS": "80", "TERM": "xterm"}
 
 
 def run(*arguments: str, url: str = "", given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -132,12 +132,12 @@ def done(*arguments: str, url: str, given: bytes = b"") -> str:
 
 
 @contextlib.contextmanager
-def on_terminal(*arguments: str, url: str) -> Iterator[int]:
-    """The program, running on a terminal of its own; the descriptor of our end of it."""
+def on_terminal(*arguments: str, url: str, stdout: BinaryIO | None = None) -> Iterator[int]:
+    """The program, running on a terminal of its own, with its stdout elsewhere if told; the descriptor of our end."""
     ours, theirs = pty.openpty()
     try:
         with subprocess.Popen(
-            [PROGRAM, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment(url)
+            [PROGRAM, *arguments], stdin=theirs, stdout=stdout or theirs, stderr=theirs, env=environment(url)
         ) as process:
             os.close(theirs)
             yield ours

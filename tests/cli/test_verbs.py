@@ -382,6 +382,19 @@ def test_json_cannot_drive_a_terminal_and_is_the_same_in_a_pipe(url: str, topic:
         assert json_lines(seen) == json_lines(piped)
 
 
+def test_read_into_a_file_shows_how_far_it_is_and_one_on_the_terminal_does_not(
+    url: str, topic: str, tmp_path: Path
+) -> None:
+    done("append", topic, "--create", url=url, given=b"a\nb\nc\n")
+    for begin, said in (([], b"3/3"), (["--from", "1"], b"2/2")):
+        with (tmp_path / "out").open("wb") as out, on_terminal("read", topic, *begin, url=url, stdout=out) as terminal:
+            assert said in shown(terminal)
+    assert (tmp_path / "out").read_bytes() == b"b\nc\n"
+    for quiet in ([], ["--follow", "--count", "3"]):
+        with on_terminal("read", topic, *quiet, url=url) as terminal:
+            assert b"reading" not in shown(terminal)
+
+
 @pytest.mark.parametrize("name", [[], ["--producer", "p"]])
 def test_no_bar_lies_under_what_is_typed(url: str, topic: str, tmp_path: Path, name: list[str]) -> None:
     done_here("append", topic, "v", "--create", url=url)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Final
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from oncelog.cli import exits
 from oncelog.cli.listing import PartitionOption, StreamArgument
@@ -14,7 +15,7 @@ from oncelog.cli.output import discard
 from oncelog.cli.patience import PatientCaller
 from oncelog.cli.record_json import line_for_terminal, record_json
 from oncelog.cli.remote import LISTED, TIMEOUTS, URL, UrlOption, end_if_missing, failure, probe, reached
-from oncelog.cli.screen import end, json_line
+from oncelog.cli.screen import end, json_line, progress
 from oncelog.client.calls import Caller
 from oncelog.client.errors import ClientError, Damaged, NotFound, OffsetGone, StreamReplaced
 from oncelog.client.models import Cut
@@ -23,6 +24,8 @@ from oncelog.client.reader import NOW, START, AsyncReader, OnGone
 
 PLACES: Final = {"start": START, "end": NOW, "-1": START, "now": NOW}
 """The last two are the protocol's own words for the same."""
+
+_COLUMNS: Final = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
 
 def read_command(
@@ -86,25 +89,34 @@ async def _read(
     caller = PatientCaller(url, TIMEOUTS)
     try:
         on_gone: OnGone = "raise"
-        if place == START:
-            # A batch may begin before the floor: asked for by its number, what is trimmed stays out.
-            place, on_gone = await _floor(caller, topic, partition), "skip"
+        # Whoever sees the records sees how far it is.
+        bar = progress(*_COLUMNS, hidden=follow or sys.stdout.isatty())
+        stable = 0
+        if place == START or not bar.disable:
+            floor, stable = await _bounds(caller, topic, partition)
+            if place == START:
+                # A batch may begin before the floor: asked for by its number, what is trimmed stays out.
+                place, on_gone = floor, "skip"
         reader = AsyncReader(caller, topic, offset=place, partition=partition, live=follow, on_gone=on_gone)
-        async with reader:
-            while left > 0 and (records := await reader.read()):
-                for record in records[:left]:
-                    write(record)
-                sys.stdout.flush()
-                left -= len(records)
-                printed.next = reader.offset
+        with bar:
+            task = bar.add_task("reading", total=max(0, min(stable - place, left)))
+            async with reader:
+                while left > 0 and (records := await reader.read()):
+                    for record in records[:left]:
+                        write(record)
+                    sys.stdout.flush()
+                    left -= len(records)
+                    printed.next = reader.offset
+                    bar.update(task, completed=reader.offset - place)
     finally:
         await caller.close()
 
 
-async def _floor(caller: Caller, topic: str, partition: int) -> int:
-    """Where the partition begins; START if there is none, which who reads it is told."""
+async def _bounds(caller: Caller, topic: str, partition: int) -> tuple[int, int]:
+    """Where the partition begins and ends; START and 0 if there is none, which who reads it is told."""
     cut = await caller.json(Cut, "GET", "/v1/cut", {"topic": topic})
-    return next((stream.floor for stream in cut.streams if stream.partition == partition), START)
+    found = ((stream.floor, stream.stable) for stream in cut.streams if stream.partition == partition)
+    return next(found, (START, 0))
 
 
 def _place_of(begin: str) -> int:
