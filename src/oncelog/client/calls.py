@@ -22,6 +22,8 @@ Shape = TypeVar("Shape")
 
 BACKOFF_MS: Final = 20
 BACKOFF_MAX_MS: Final = 1_000
+ATTEMPT_S_MIN: Final = 1.0
+"""What is left for an attempt after a long pause; after a short one as long as that."""
 
 READING: Final = frozenset(("GET", "HEAD"))
 """Methods that change nothing."""
@@ -97,7 +99,9 @@ class Channel:
                 maybe_done = maybe_done or not refusal.is_told_retryable
                 cause = refusal
                 pause_s = max(pause_s, refusal.retry_after_s)
-            if self._closed or deadline is None or loop.time() + pause_s > deadline:
+            # An attempt needs time of its own: the answer to one that begins at the last moment is lost, and with it a
+            # "nothing was done" of the one before.
+            if self._closed or deadline is None or loop.time() + pause_s + min(pause_s, ATTEMPT_S_MIN) > deadline:
                 break
             if self._on_put_off is not None:
                 self._on_put_off(cause)
