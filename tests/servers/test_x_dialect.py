@@ -2,6 +2,7 @@
 
 import pytest
 
+from oncelog import limits
 from tests.servers.running import Running, running
 from tests.servers.talking import Answer, Client, Headers, request
 
@@ -267,3 +268,51 @@ def test_request_without_a_session_belongs_to_the_last_run_of_its_connection(sha
         assert a.ask("POST", text, b"0", x(0)).headers["x-producer-epoch"] == "1"
         assert a.ask("POST", text, b"1", x(0, session="s9")).headers["x-producer-epoch"] == "2"
         assert a.ask("POST", text, b"2", x(1)).headers["x-producer-epoch"] == "2"
+
+
+def test_request_behind_a_new_session_in_one_pipeline_belongs_to_it(shared: Running, text: str) -> None:
+    """Its epoch is not told yet, and the one that was told is another run's."""
+    with shared.client() as a:
+        assert a.ask("POST", text, b"0", x(0, session="s1")).status == 201
+        a.send(request("POST", text, b"1", x(0, session="s2")) + request("POST", text, b"2", x(1)))
+        assert [told(a.answer())[:2] for _ in range(2)] == [(201, "2"), (201, "2")]
+
+
+def test_fenced_run_that_connects_anew_writes_nothing_behind_its_session(shared: Running, text: str) -> None:
+    with shared.client() as a, shared.client() as b:
+        assert b.ask("POST", text, b"a0", x(0, session="s1")).status == 201
+        for seq in range(2):
+            assert b.ask("POST", text, b"b%d" % seq, x(seq, session="s2")).status == 201
+        a.send(request("POST", text, b"a1", x(1, session="s1")) + request("POST", text, b"a2", x(2)))
+        assert [a.answer().status for _ in range(2)] == [403, 403]
+        assert b.ask("POST", text, b"b2", x(2, session="s2")).status == 201
+    assert shared.ask("GET", text).body == b"a0b0b1b2"
+
+
+def test_other_producers_on_the_connection_end_no_fence(shared: Running, text: str) -> None:
+    """A proxy keeps its connections for many clients."""
+    with shared.client() as c, shared.client() as d:
+        assert c.ask("POST", text, b"x", x(0, name="p0")).status == 201
+        for number in range(limits.HTTP_CONNECTION_EPOCHS_MAX):
+            assert c.ask("POST", text, b"y", x(0, session="s", name=f"q{number}")).status == 201
+        assert told(d.ask("POST", text, b"newer", x(0, name="p0")))[:2] == (201, "2")
+        assert c.ask("POST", text, b"fenced", x(1, name="p0")).status == 403
+
+
+def test_requests_alike_belong_to_the_run_that_their_connection_names_meanwhile(shared: Running, text: str) -> None:
+    for before in range(1, 6):  # what requests are compared with is not taken from each of them
+        with shared.client() as a:
+            assert a.ask("POST", text, b"0", x(0, session=f"s{before}")).status == 201
+            for seq in range(1, 1 + before):
+                assert told(a.ask("POST", text, b"%d" % seq, x(seq)))[:2] == (201, f"{2 * before - 1}")
+            assert a.ask("POST", text, b"0", x(0, session=f"n{before}")).status == 201
+            for seq in range(1, 6):
+                assert told(a.ask("POST", text, b"%d" % seq, x(seq)))[:2] == (201, f"{2 * before}")
+
+
+def test_epoch_that_is_named_alone_takes_the_place_of_a_session(shared: Running, text: str) -> None:
+    with shared.client() as a, shared.client() as b:
+        assert a.ask("POST", text, b"0", x(0, session="s1")).status == 201
+        assert told(b.ask("POST", text, b"1", x(0, session="s2")))[:2] == (201, "2")
+        assert told(a.ask("POST", text, b"2", x(1, epoch=2)))[:2] == (201, "2")
+        assert told(a.ask("POST", text, b"3", x(2)))[:2] == (201, "2")

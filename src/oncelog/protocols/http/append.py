@@ -116,11 +116,11 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
         batch = batch or codec.encode_one(value, now_ms)
         command = append_of_batch(topic, partition, batch, count, digest, claim, message_id, sent_type)
         command.expected_tail, command.order_key, command.close = expected_tail, order_key, closes
-    if expected_tail < 0 and dialect != Dialect.X:
+    if expected_tail < 0 and (dialect != Dialect.X or claim is None or claim.session):
         return Submit(command, ANSWERS[dialect])
     answer = AppendAnswer(dialect)
     answer.etag = expected_tail >= 0
-    if claim is not None and dialect == Dialect.X:
+    if claim is not None and dialect == Dialect.X and not claim.session:
         answer.claim, answer.session, answer.topic, answer.partition = claim, session, topic, partition
     return Submit(command, answer)
 

@@ -167,13 +167,16 @@ def _x_claim(
         raise HeaderInvalid("X-Producer-Session is empty: name the run, or leave it out")
     run = run or ""
     epoch = _number(headers, b"x-producer-epoch") if b"x-producer-epoch" in headers else NOT_TOLD
-    if not run and epoch == NOT_TOLD:
-        if strict:
-            raise HeaderInvalid("X-Producer-Session or X-Producer-Epoch is required here (x_producer_strict)")
-        key = (topic, partition, name)
-        if sequence == 0:
-            session.forget(key)
-        else:
+    key = (topic, partition, name)
+    if run or epoch != NOT_TOLD:
+        session.named(key, run)
+    elif strict:
+        raise HeaderInvalid("X-Producer-Session or X-Producer-Epoch is required here (x_producer_strict)")
+    elif sequence == 0:
+        session.forget(key)
+    else:
+        run = session.run_of(key)
+        if not run:
             known = session.epoch_of(key)
             epoch = NOT_TOLD if known is None else known
     return ProducerClaim(X_SCOPE + name, epoch, sequence, sequence, _REQUESTS, digest, True, run, not run)

@@ -38,6 +38,8 @@ _VARYING: Final = re.compile(
 _NOT_ALIKE: Final = frozenset((b"stream-closed", b"if-match", b"stream-seq"))
 """Headers that say more than a template knows."""
 
+_SESSION: Final = b"x-producer-session"
+
 _is_value: Final = re.compile(VALUE).fullmatch
 
 
@@ -212,7 +214,7 @@ def template_of(
     ):
         return None
     claim = command.claim
-    if not command.content_type or (claim is not None and claim.managed and not claim.session):
+    if not command.content_type or (claim is not None and claim.managed and _SESSION not in request.headers):
         return None
     values = list(_VARYING.finditer(head))
     if len(values) != 1 + (claim is not None) + bool(command.message_id) or len(values) > 2:
