@@ -214,6 +214,18 @@ def test_early_line_that_differs_is_noticed_behind_any_number_of_batches(url: st
     assert done("read", topic, url=url).encode() == grown
 
 
+@pytest.mark.parametrize("blanks", [[], ["--json-lines"]])
+def test_blanks_around_a_line_belong_to_it(url: str, blanks: list[str]) -> None:
+    topic = "blanks" + "".join(blanks)
+    first = b"  1 \r\n\r\n\t2\n \n3 \n"
+    kind = ["--create", *blanks]
+    done("append", topic, *kind, "--producer", "p", url=url, given=first)
+    stored = done("read", topic, url=url)
+    again = done("append", topic, *blanks, "--producer", "p", "--resume", url=url, given=first + b" 4\r\n")
+    assert again.startswith("1 line stored at offset")
+    assert done("read", topic, url=url).startswith(stored)
+
+
 def test_lines_that_are_cut_elsewhere_are_others() -> None:
     assert len({digest_of(cut).value() for cut in ([b"ab"], [b"a", b"b"], [b"", b"ab"], [b"ab", b""], [b"a1:b"])}) == 5
 

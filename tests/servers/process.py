@@ -23,12 +23,14 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 class Process:
     """`oncelog.servers.process.run`, started and ready."""
 
-    def __init__(self, files_max: int | None = None, **settings: Any) -> None:
+    def __init__(self, files_max: int | None = None, nohup: bool = False, **settings: Any) -> None:
         # So few that no machine has too few descriptors for them.
         chosen = {"http.address": "127.0.0.1:0", "http.connections_max": 1_000, **settings}
         command = [sys.executable, "-m", "tests.servers.process", msgspec.json.encode(chosen).decode()]
         if files_max is not None:
             command = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(files_max), *command]
+        if nohup:
+            command = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh", *command]
         self.popen = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -59,10 +61,10 @@ class Process:
 
 
 @contextlib.contextmanager
-def process(files_max: int | None = None, **settings: Any) -> Iterator[Process]:
+def process(files_max: int | None = None, nohup: bool = False, **settings: Any) -> Iterator[Process]:
     """A server process for as long as the block; keys as in a settings file, dots as underscores twice. It may open
-    `files_max` files, if that is given."""
-    server = Process(files_max, **{key.replace("__", "."): value for key, value in settings.items()})
+    `files_max` files, if that is given; `nohup`: it stays when its terminal closes."""
+    server = Process(files_max, nohup, **{key.replace("__", "."): value for key, value in settings.items()})
     try:
         yield server
     finally:

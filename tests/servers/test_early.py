@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from oncelog import limits
-from oncelog.core.command import Append, Command
+from oncelog.core.command import Append, CloseStream, Command, Commit, CursorMove
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, SequenceGap, Stopping
 from oncelog.core.producer import SequenceMode
+from oncelog.engine.weight import size_of
 from oncelog.servers.early import EarlyRequests, Held
 from tests.servers.running import Running, running
 from tests.servers.talking import Client, Headers, request
@@ -228,7 +229,8 @@ def early_append(seq: int, size: int, name: str = "p") -> Append:
 
 
 def test_bytes_that_wait_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HTTP_EARLY_BYTES_MAX", 100)
+    room = sum(size_of(early_append(seq, size)) for seq, size in ((1, 60_000), (2, 40_000), (1, 0)))
+    monkeypatch.setattr(limits, "HTTP_EARLY_BYTES_MAX", room)
     timers = Timers()
     submitted: list[Command] = []
     replies: list[object] = []
@@ -247,21 +249,37 @@ def test_bytes_that_wait_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPa
         return early.hold(command, SequenceGap(0, command.claim.first), told.append, last)
 
     assert not early.held
-    assert hold(early_append(1, 60))
-    assert not hold(early_append(2, 60)), "too much would wait"
-    assert not hold(early_append(2, 60, "other"))
-    assert hold(early_append(2, 40))
+    assert hold(early_append(1, 60_000))
+    assert not hold(early_append(2, 60_000)), "too much would wait"
+    assert not hold(early_append(2, 60_000, "other"))
+    assert hold(early_append(2, 40_000))
     assert hold(early_append(1, 0)), "a copy of one that waits"
     assert not hold(early_append(1, 1)), "which counts as well"
     early.taken(early_append(0, 0), Confirmed(1, 0, 1, sequence=0))
-    assert submitted == [early_append(1, 60), early_append(1, 0)]
-    assert hold(early_append(3, 60)), "what went on gave its bytes back"
+    assert submitted == [early_append(1, 60_000), early_append(1, 0)]
+    assert hold(early_append(3, 60_000)), "what went on gave its bytes back"
     for timer in list(timers.waiting):
         timer()
-    assert submitted[2:] == [early_append(2, 40), early_append(3, 60)], "each of them a last time"
+    assert submitted[2:] == [early_append(2, 40_000), early_append(3, 60_000)], "each of them a last time"
     assert replies[2:] == [last, last]
     assert (bool(early.held), timers.waiting) == (False, [])
     assert hold(early_append(1, 100))
     early.give_up_all()
     assert (told, bool(early.held), timers.waiting) == ([Stopping()], False, [])
     assert not hold(early_append(1, 1)), "nobody waits while the server stops"
+
+
+def test_everything_that_a_commit_brings_is_counted_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_EARLY_BYTES_MAX", 100_000)
+    early = EarlyRequests(lambda *_: None, Timers().later, lambda f, *a: f(*a), 500)
+    claim = ProducerClaim("commit:p", 0, 1, 1, int(SequenceMode.REQUESTS))
+    commit = Commit([], cursors=[CursorMove("c", "t", 0, 1, "m" * 30_000)], claim=claim)
+
+    def told(_outcome: object) -> None: ...
+
+    assert [early.hold(commit, SequenceGap(0, 1), told, told) for _ in range(4)] == [True, True, True, False]
+    close = CloseStream("t", 0, ProducerClaim("http:p", 0, 1, 1, int(SequenceMode.REQUESTS)))
+    copies = 0
+    while early.hold(close, SequenceGap(0, 1), told, told):
+        copies += 1
+        assert copies < 1_000, "a close takes room as well"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -112,7 +113,11 @@ def test_connections_leave_descriptors_for_files(wanted: int, files: int, connec
 
 def test_clients_that_use_up_all_descriptors_do_not_end_the_server(tmp_path: Path) -> None:
     """Forty records of half a segment's size each: their segments are opened while clients hold whatever they get."""
-    settings = {"data": str(tmp_path / "log"), "storage.segment_bytes": 64 * KIB, "http.connections_max": 20_000}
+    settings: dict[str, Any] = {
+        "data": str(tmp_path / "log"),
+        "storage.segment_bytes": 64 * KIB,
+        "http.connections_max": 20_000,
+    }
     with process(files_max=200, **settings) as server, contextlib.ExitStack() as stack:
         writer = stack.enter_context(Client(server.port))
         assert writer.ask("PUT", "/v1/stream/a", headers={"Content-Type": "text/plain"}).status == 201

@@ -52,6 +52,14 @@ class Writer(threading.Thread):
                 self.going.set()
 
 
+def test_server_that_was_told_to_stay_does_not_end_with_its_terminal() -> None:
+    with process(nohup=True, in_memory=True) as server:
+        server.tell_to_stop(signal.SIGHUP)
+        assert server.ask("GET", "/health").status == 200
+        server.tell_to_stop()
+        assert server.ended() == (0, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_loses_nothing_that_was_confirmed_and_ends_with_0(tmp_path: Path, number: signal.Signals) -> None:
     with process(data=str(tmp_path / "log")) as server:

@@ -157,9 +157,9 @@ def _early_end_told(url: str, so_far: SoFar, *, is_named: bool) -> Iterator[None
     try:
         yield
     except LineInvalid as invalid:
-        end(exits.REFUSED, f"{invalid}; {so_far.told(invalid.line)}")
+        end(exits.REFUSED, f"{invalid}; {so_far.told(invalid.line, is_sure=not so_far.waits)}")
     except InputLost as lost:
-        end(exits.REFUSED, f"{lost}; {so_far.told()}")
+        end(exits.REFUSED, f"{lost}; {so_far.told(is_sure=not so_far.waits)}")
     except OtherInput as other:
         end(exits.REFUSED, f"{other}; nothing was stored by this run (another input takes another --producer)")
     except ClientError as error:
@@ -231,9 +231,9 @@ def _append_lines(url: str, summary: Summary, source: Source, so_far: SoFar, key
             so_far.record_stored(so_far.stored)
             advance(so_far.stored)
 
+        records = 0
         try:
             with _producing(url, summary.topic, patience, stored) as producer:
-                records = 0
                 for line in source:
                     if source.skips_blank and not line.strip():
                         so_far.left_out(records)
@@ -243,6 +243,8 @@ def _append_lines(url: str, summary: Summary, source: Source, so_far: SoFar, key
         except ProducerStopped as stopped:
             raise (stopped.cause or stopped) from None
         finally:
+            # Neither confirmed nor refused: they may have been sent, and be stored.
+            so_far.waits = records > so_far.stored
             so_far.record_stored(so_far.stored)
 
 

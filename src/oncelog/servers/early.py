@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from oncelog import limits
-from oncelog.core import batch as codec
 from oncelog.core.command import Append, AppendValue, CloseStream, Command, Commit
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import (
@@ -25,6 +24,7 @@ from oncelog.core.outcome import (
     Stopping,
     StreamDone,
 )
+from oncelog.engine.weight import size_of
 
 Key = tuple[str, int, str]
 
@@ -58,7 +58,7 @@ class Held:
         self.sequence = sequence
         self.reply = reply
         self.reply_last = reply_last
-        self.bytes_ = _size_of(command)
+        self.bytes_ = size_of(command)
         self.timer: Timer
 
 
@@ -146,11 +146,3 @@ class EarlyRequests:
 def _key(command: Claiming, claim: ProducerClaim) -> Key:
     """A producer of commits has no stream of its own."""
     return ("", 0, claim.name) if isinstance(command, Commit) else (command.topic, command.partition, claim.name)
-
-
-def _size_of(command: Claiming) -> int:
-    if isinstance(command, Commit):
-        return sum(len(append.batch) for append in command.appends)
-    if isinstance(command, AppendValue):
-        return len(command.value) + codec.HEADER_BYTES
-    return len(command.batch) if isinstance(command, Append) else codec.HEADER_BYTES

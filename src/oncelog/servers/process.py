@@ -38,7 +38,9 @@ def run(settings: ServerSettings, ready: Callable[[str], None]) -> int:
 async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    # A terminal that closes stops it, unless it was told to stay (nohup).
+    stays = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    for number in (signal.SIGTERM, signal.SIGINT, *(() if stays else (signal.SIGHUP,))):
         loop.add_signal_handler(number, _told_to_stop, loop, number, stop)
     loop.set_exception_handler(_bug)
     wanted = settings.http.connections_max

@@ -264,6 +264,8 @@ _FIXED: Final[dict[bytes, tuple[bytes, Callable[[_Asked], Action]]]] = {
 
 
 def _not_allowed(allowed: str) -> Done:
+    if allowed.startswith("GET") and "HEAD" not in allowed:
+        allowed = allowed.replace("GET", "GET, HEAD", 1)  # which is taken wherever the other is
     headers = f"Allow: {allowed}\r\n".encode()
     return Done(answers.problem(405, "method_not_allowed", f"this path takes {allowed}", headers=headers))
 
