@@ -342,7 +342,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
         }
         | {
             "default": _done(
-                "What any request may get: 400, 403 (of a page), 405, 408, 413, 414, 415, 417, 431, 500, 501, 503, 505.",
+                "What any request may get: 400, 403 (a page), 405, 408, 413, 414, 415, 417, 431, 500, 501, 503, 505.",
                 ref("Problem"),
                 "application/problem+json",
             )
