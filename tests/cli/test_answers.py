@@ -69,6 +69,24 @@ def test_somebody_elses_404_makes_no_log_sound(lost: str) -> None:
     assert result.stderr.decode() == f"oncelog: {url} answered 404: no route\n"
 
 
+def test_attempt_before_somebody_elses_404_may_be_stored() -> None:
+    """1. A proxy passes the batch on and gives up waiting: 504. 2. It loses its route: 404, no word of ours."""
+    statuses = iter([504])
+
+    def proxied(path: str) -> tuple[int, str, bytes]:
+        match path:
+            case "/v1/topics/t":
+                return 200, JSON, TOPIC
+            case "/v1/producers/t/p":
+                return 404, PROBLEM, b'{"code": "not_found", "detail": "no such producer", "retryable": false}'
+        return next(statuses, 404), "text/plain", b"no route"
+
+    with answering(proxied) as url:
+        result = run_here("append", "t", "--producer", "p", url=url, given=b"a\n")
+    assert result.returncode == exits.REFUSED
+    assert result.stderr.decode().endswith("answered 404: no route; nothing is confirmed\n")
+
+
 def other(*bodies: bytes) -> Callable[[str], tuple[int, str, bytes]]:
     """A server of JSON that is none of ours: it answers these, one after the other, and the last one for ever."""
     left = list(bodies)

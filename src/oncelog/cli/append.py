@@ -24,12 +24,11 @@ from oncelog.client.batches import BatchResult
 from oncelog.client.calls import Caller, placed
 from oncelog.client.connection import parse_address
 from oncelog.client.errors import (
-    AnswerUnreadable,
     ClientError,
     Conflict,
     NotFound,
-    OutcomeUnknown,
     ProducerStopped,
+    leaves_open,
 )
 from oncelog.client.stream import AsyncStream
 from oncelog.client.sync import IdempotentProducer, LoopThread, Stream
@@ -164,7 +163,7 @@ def _early_end_told(url: str, so_far: SoFar, *, is_named: bool) -> Iterator[None
         end(exits.REFUSED, f"{other}; nothing was stored by this run (another input takes another --producer)")
     except ClientError as error:
         code, said = failure(url, error)
-        end(code, f"{said}; {so_far.told(is_sure=not isinstance(error, (AnswerUnreadable, OutcomeUnknown)))}")
+        end(code, f"{said}; {so_far.told(is_sure=not leaves_open(error))}")
     except KeyboardInterrupt:
         end(exits.REFUSED, f"interrupted; {so_far.interrupted(is_named=is_named)}")
 

@@ -90,7 +90,9 @@ class Remote:
         except NotFound as missing:
             if missing.has_code:
                 raise
-            raise Refused(missing.status, missing.code, missing.detail, missing.members) from None
+            foreign = Refused(missing.status, missing.code, missing.detail, missing.members)
+            foreign.maybe_done = missing.maybe_done
+            raise foreign from None
 
     def close(self) -> None:
         """Lets go of the connection."""

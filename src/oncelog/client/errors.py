@@ -350,7 +350,7 @@ def naming_appends(topic: str, partition: int, message_id: str) -> Iterator[None
     try:
         yield
     except ClientError as error:
-        if _leaves_open(error):
+        if leaves_open(error):
             hint = (
                 f"receipt({topic!r}, {message_id!r}, partition={partition}) tells whether it was done; an append of "
                 f"the same record with message_id={message_id!r} does it once"
@@ -365,7 +365,7 @@ def naming_commits(commit_id: str | None, producer_id: str | None, sequence: int
     try:
         yield
     except ClientError as error:
-        if _leaves_open(error):
+        if leaves_open(error):
             hint = f"the same commit with commit_id={commit_id!r} is done once"
             if commit_id is None:
                 hint = f"commit_producer_info({producer_id!r}) tells whether sequence {sequence} was done"
@@ -373,6 +373,6 @@ def naming_commits(commit_id: str | None, producer_id: str | None, sequence: int
         raise
 
 
-def _leaves_open(error: ClientError) -> bool:
+def leaves_open(error: ClientError) -> bool:
     """Whether the write may have been done all the same."""
     return isinstance(error, OutcomeUnknown | AnswerUnreadable) or (isinstance(error, Refused) and error.maybe_done)
