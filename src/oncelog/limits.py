@@ -349,7 +349,7 @@ HTTP_EARLY_BYTES_MAX: Final = 64 * MIB
 """Bytes of all requests that wait for their turn. Beyond it a gap is answered at once."""
 
 HTTP_CONNECTION_EPOCHS_MAX: Final = 64
-"""Producers whose epoch a connection remembers for requests that name neither session nor epoch."""
+"""Producers whose epoch, and whose session, a connection remembers for requests that name neither."""
 
 HTTP_LINGER_MS: Final = 2_000
 """How long a connection is read on after its last answer, if the client does not end it: some round trips, in which it
