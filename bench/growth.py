@@ -228,8 +228,8 @@ async def part_restart(directory: Path, scale: float) -> Table:
         wall = time.perf_counter() - start
         outcome = await engine.execute(CommandMaker(100)[0])
         assert isinstance(outcome, Confirmed)
-        size = engine.journal_stats.used_bytes
-        table.add_row(f"{size / 1e9:.1f} GB", reason, f"{engine.replayed_entries:,}", f"{wall:.2f}")
+        size = engine.statistics().journal.used_bytes
+        table.add_row(f"{size / 1e9:.1f} GB", reason, f"{engine.statistics().replayed_entries:,}", f"{wall:.2f}")
         await engine.close()
     return table
 

@@ -84,12 +84,14 @@ class Confirming:
     def __init__(self) -> None:
         self.lookups = self
         self.reads = self
-        self.on_none_waiting: Callable[[], None] | None = None
         self._group: list[tuple[Callable[[Outcome], None], Any]] = []
         self._next = 0
 
     def name_of(self, _stream_id: int) -> tuple[str, int] | None:
         return None
+
+    def when_none_waits(self, _told: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
 
     def now_ns(self) -> int:
         return time.time_ns()

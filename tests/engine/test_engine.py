@@ -97,9 +97,9 @@ def test_second_engine_on_a_directory_is_refused_and_the_first_goes_on(tmp_path:
 def test_engine_says_what_a_confirm_has_behind_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(tmp_path / "log") as engine:
-            assert engine.durability == "fdatasync"
+            assert engine.statistics().durability == "fdatasync"
         async with opened(None) as engine:
-            assert engine.durability == "none"
+            assert engine.statistics().durability == "none"
 
     asyncio.run(scenario())
 
@@ -120,7 +120,7 @@ def test_clean_stop_keeps_everything_and_leaves_nothing_to_replay(tmp_path: Path
 
     async def look() -> None:
         async with opened(tmp_path / "log") as engine:
-            assert engine.replayed_entries == 0
+            assert engine.statistics().replayed_entries == 0
             assert read_all(engine, "a") == [(0, b"id"), (1, b"seq"), (2, b"x"), (4, b"z")]
             for command, first in zip((id_append, claimed), confirmed, strict=True):
                 again = await done(engine, command, Confirmed)
@@ -170,14 +170,14 @@ def test_idle_journal_is_proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with opened_over(MemoryDisk()) as engine:
             await make_topic(engine, "a")
-            groups, used = engine.commits.groups_total, engine.journal_stats.used_bytes
+            groups, used = engine.commits.groups_total, engine.statistics().journal.used_bytes
             engine._tick()
             assert engine.commits.idle, "it was not idle for long enough"
             monkeypatch.setattr(limits, "PROOF_IDLE_MS", 0)
             engine._tick()
             await until(lambda: engine.commits.idle)
             assert engine.commits.groups_total == groups + 1
-            assert engine.journal_stats.used_bytes > used
+            assert engine.statistics().journal.used_bytes > used
             engine._tick()
             await until(lambda: engine.commits.idle)
             assert engine.commits.groups_total == groups + 1, "what is proven needs no second proof"
@@ -246,6 +246,33 @@ def test_cancelled_caller_drops_the_answer_and_not_the_command(place: Path | Non
                 await caller
             await append(engine, "a", b"y")
             assert read_all(engine, "a") == [(0, b"x"), (1, b"y")]
+
+    asyncio.run(scenario())
+
+
+def test_every_face_hears_that_nobody_waits_any_more() -> None:
+    async def scenario() -> None:
+        async with opened(None) as engine:
+            await make_topic(engine, "a")
+            heard: list[str] = []
+            leave_first = engine.when_none_waits(lambda: heard.append("first"))
+            engine.when_none_waits(lambda: heard.append("second"))
+
+            async def wait_once() -> None:
+                engine.commits.held = True
+                outcomes: list[Outcome] = []
+                assert engine.submit(append_of("a", b"x"), outcomes.append), "whoever reads sockets is told to pause"
+                assert engine.statistics().waiting_commands == 1
+                heard.clear()
+                engine.commits.held = False
+                engine._take_waiting()
+                await until(lambda: bool(outcomes))
+
+            await wait_once()
+            assert heard == ["first", "second"]
+            leave_first()
+            await wait_once()
+            assert heard == ["second"]
 
     asyncio.run(scenario())
 
@@ -441,7 +468,7 @@ def test_failed_sync_is_fatal_and_reveals_nothing() -> None:
         async with opened_over(disk, fatal=errors.append) as engine:
             await make_topic(engine, "a")
             await append(engine, "a", b"durable")
-            await until(lambda: engine.journal_stats.spares == limits.SPARES_WANTED)
+            await until(lambda: engine.statistics().journal.spares == limits.SPARES_WANTED)
             disk.failing = True
             outcomes: list[Outcome] = []
             engine.submit(append_of("a", b"doubtful"), outcomes.append)

@@ -282,7 +282,9 @@ def test_read_of_a_damaged_batch_names_the_file_and_the_byte(tmp_path: Path) -> 
 
     async def look() -> None:
         async with opened(tmp_path / "log") as engine:
-            assert engine.replayed_entries == 0, "the index is kept, so that only the read meets the damage"
+            assert engine.statistics().replayed_entries == 0, (
+                "the index is kept, so that only the read meets the damage"
+            )
             with pytest.raises(Corruption, match=what) as raised:
                 engine.reads.read("a", 0, 1)
             assert (raised.value.file, raised.value.position) == (segment.name, first)

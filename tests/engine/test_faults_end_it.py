@@ -124,7 +124,7 @@ async def watched() -> AsyncIterator[Watched]:
     async with opened_over(disk, fatal=errors.append) as engine:
         await make_topic(engine, "a")
         await append(engine, "a", b"durable")
-        await until(lambda: engine.journal_stats.spares == limits.SPARES_WANTED)
+        await until(lambda: engine.statistics().journal.spares == limits.SPARES_WANTED)
         try:
             yield Watched(engine, disk, errors)
         finally:

@@ -61,7 +61,7 @@ async def fill(engine: Engine) -> int:
 
 
 async def with_all_spares(engine: Engine) -> None:
-    await until(lambda: engine.journal_stats.spares == SPARES_WANTED)
+    await until(lambda: engine.statistics().journal.spares == SPARES_WANTED)
 
 
 def test_full_disk_refuses_writes_serves_reads_and_recovers() -> None:

@@ -80,13 +80,15 @@ class Confirming:
     def __init__(self) -> None:
         self.lookups = self
         self.reads = self
-        self.on_none_waiting: Callable[[], None] | None = None
         self.overloaded = False
         self.commands: list[Command] = []
         self.waiting: list[tuple[Command, Callable[[Outcome], None]]] = []
 
     def name_of(self, _stream_id: int) -> tuple[str, int] | None:
         return None
+
+    def when_none_waits(self, _told: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
 
     def now_ns(self) -> int:
         return NOW_MS * 1_000_000

@@ -23,7 +23,7 @@ def on_a_disk_that_fills_up() -> Iterator[tuple[Running, FullDisk]]:
     disk = FullDisk()
     with mock.patch.object(opening, "MemoryDisk", return_value=disk), running() as server:
         assert server.ask("PUT", PATH, headers={"Content-Type": "text/plain"}).status == 201
-        server.until(lambda: server.engine.journal_stats.spares == SPARES_WANTED)
+        server.until(lambda: server.engine.statistics().journal.spares == SPARES_WANTED)
         yield server, disk
 
 
@@ -73,11 +73,11 @@ def test_writes_that_are_kept_out_of_the_reserve_are_told_although_it_is_empty()
             while write(server, size) == 204:
                 pass
         removed = 0
-        while server.engine.journal_stats.spares:
+        while server.engine.statistics().journal.spares:
             body = b'{"ranges": [[%d, %d]]}' % (removed, removed + 1)
             assert server.ask("POST", "/v1/topics/a/delete-records", body).status == 200, "it may use the reserve"
             removed += 1
-        stats = server.engine.journal_stats
+        stats = server.engine.statistics().journal
         assert stats.segments * SEGMENT - stats.used_bytes > BATCH_BYTES_MAX, "the last segment is nearly empty"
         assert write(server, 1) == 507
         assert_refused(server, "no room for another segment")
@@ -90,7 +90,7 @@ def test_index_without_room_is_told() -> None:
         def look() -> str | None:
             commits.held = commits.index_full = True
             try:
-                return room.why_refused(server.engine)
+                return room.why_refused(server.engine.statistics())
             finally:
                 commits.held = commits.index_full = False
 

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 import msgspec
 
@@ -33,12 +32,12 @@ from oncelog.engine.poller import Poller
 from oncelog.engine.reader_thread import ReaderThread
 from oncelog.engine.reads import Reads
 from oncelog.engine.staged_ids import completed, newest_group, plans_of
+from oncelog.engine.statistics import Durability, Statistics
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
-from oncelog.engine.writer import GroupWriter, SpareKeeper, WriteSeconds
+from oncelog.engine.writer import GroupWriter, SpareKeeper
 from oncelog.errors import DiskFull, StorageError
 from oncelog.storage.index.interface import IndexBuilder
-from oncelog.storage.journal import JournalStats
 
 
 class Settings(msgspec.Struct, gc=False):
@@ -48,12 +47,11 @@ class Settings(msgspec.Struct, gc=False):
     checkpoint_bytes: int = limits.CHECKPOINT_BYTES
 
 
-Durability = Literal["fdatasync", "none"]
-"""What a confirmed write has behind it."""
-
-
 class Engine:
-    """Everything that a face needs: submit and publish; `reads` has the records, `lookups` all else that is asked."""
+    """Everything that a face needs: `submit` and `publish` a command, `read` and `wait` for records; `lookups` has what
+    can be asked besides, `statistics` the numbers. Several faces use it at the same time and know nothing of each
+    other: whoever reads sockets stops while commands wait (`overloaded`), and goes on when told (`when_none_waits`).
+    """
 
     def __init__(
         self,
@@ -72,7 +70,7 @@ class Engine:
         self._fatal = fatal
         self._guard = Guard(self._fail)
         self._close_files = close_files
-        self.durability: Durability = durability
+        self._durability: Durability = durability
         self._journal = store.journal
         self._index = store.index
         self._building = IndexBuilding(builder, loop, self._built, self._index_full, self._fail)
@@ -93,18 +91,21 @@ class Engine:
             store.indexed_group,
             settings.checkpoint_bytes,
         )
-        self.replayed_entries = store.replayed_entries
-        """How many entries were newer than the index when the log was opened."""
+        self._replayed_entries = store.replayed_entries
         self.follow = Follow(store.view)
         reader = ReaderThread(loop.call_soon_threadsafe, self._fail)
         self.reads = Reads(store, self.lookups, self.follow, reader, loop, self._guard)
+        self.read = self.reads.read_soon
+        """Batches from an offset on, told at once or soon; what is returned can be cancelled."""
+        self.wait = self.reads.wait
+        """Be woken when there is something to read; give what is returned to `cancel` to wait no more."""
+        self.cancel = self.follow.cancel
         self._hold = GroupHold(time.perf_counter)
         self._clean_scheduled = False
         self._unproven = False
         self._written_at = loop.time()
         self._stopped_waiters: list[asyncio.Future[None]] = []
-        self.on_none_waiting: Callable[[], None] = lambda: None
-        """Told when `overloaded` ends: whoever paused then reads on."""
+        self._told_none_waits: list[Callable[[], None]] = []
         self._writer = GroupWriter(store.journal, loop.call_soon_threadsafe, self._written, self._fail)
         writer = self._writer
         self._poller = Poller(
@@ -162,25 +163,32 @@ class Engine:
         """The log's own time: it never runs back."""
         return self._clock()
 
-    @property
-    def write_seconds(self) -> WriteSeconds:
-        """How long groups take on the disk."""
-        return self._writer.seconds
-
-    @property
-    def cut_at(self) -> str:
-        """Where the start cut a torn group off the journal; empty if there was none."""
-        return self._journal.cut_at
-
-    @property
-    def journal_stats(self) -> JournalStats:
-        """How large the journal is."""
-        return self._journal.stats
+    def statistics(self) -> Statistics:
+        """How the engine stands."""
+        seconds = self._writer.seconds
+        return Statistics(
+            self._durability,
+            self.view.entry_number,
+            self.commits.groups_total,
+            seconds.count,
+            seconds.total,
+            self.commits.waiting,
+            self.generations.lag_bytes,
+            self.commits.full,
+            self._journal.stats,
+            self._replayed_entries,
+            self._journal.cut_at,
+        )
 
     @property
     def overloaded(self) -> bool:
         """Commands wait: whoever reads sockets should pause."""
         return self.commits.waiting > 0
+
+    def when_none_waits(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Have `told` called each time `overloaded` ends: whoever paused then reads on. Returns what ends that."""
+        self._told_none_waits.append(told)
+        return partial(self._told_none_waits.remove, told)
 
     def _flush(self) -> None:
         with self._guard:
@@ -236,7 +244,8 @@ class Engine:
         if self.commits.waiting:
             self.commits.take_waiting()
             if not self.commits.waiting:
-                self._loop.call_soon(self.on_none_waiting)
+                for told in self._told_none_waits:
+                    self._loop.call_soon(told)
         if self.commits.wants_write and not self._intake.is_scheduled:
             self._intake.schedule()
 

@@ -16,6 +16,7 @@ from oncelog.core.rows import Cursor, Stage, Table, Topic
 from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.cut import Cut, take_cut
 from oncelog.engine.listing import ListedCursor, Page, list_cursors, list_producers, list_topics
+from oncelog.engine.read_view import StreamView
 from oncelog.storage.index.interface import Index
 
 
@@ -27,6 +28,14 @@ class Lookups:
         self._state = commits.state
         self._index = index
         self._clock = clock
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of a name, as readers see it."""
+        return self._commits.view.topic(name)
+
+    def stream(self, stream_id: int) -> StreamView | None:
+        """Where a stream stands for readers; None if there is none, or it was deleted."""
+        return self._commits.view.stream(stream_id)
 
     def topics(self, prefix: str, after: str, limit: int) -> Page[Topic]:
         """Topics as readers see them, by name."""

@@ -66,7 +66,7 @@ class HttpServer(Server):
         self._sweep_timer = loop.call_later(self._sweep_s, self._sweep)
         self._emptied: asyncio.Event | None = None
         # One that has nothing in line is woken by no answer of its own.
-        engine.on_none_waiting = self._resume_paused
+        self._forget_us = engine.when_none_waits(self._resume_paused)
 
     async def start(self) -> int:
         """Listen; returns the port."""
@@ -99,6 +99,7 @@ class HttpServer(Server):
             connection.abort()
         # What was put off to the next turn of the loop still reaches the engine.
         await asyncio.sleep(0)
+        self._forget_us()
         self.is_stopped = True
 
     def joined(self, connection: Connection) -> None:

@@ -67,23 +67,23 @@ class Asks:
     def _health(self) -> bytes:
         """Whoever gets it knows that the server lives, so it is 200 in any case: to start anew makes no room on a disk,
         and to be taken out of service would end the reads, too."""
-        engine = self._engine
-        reason = why_refused(engine)
+        statistics = self._engine.statistics()
+        reason = why_refused(statistics)
         return answers.json(
             {
                 "status": "ok" if reason is None else "no_room",
                 "writes": "accepted" if reason is None else "refused",
                 "reason": reason,
-                "durability": engine.durability,
+                "durability": statistics.durability,
                 "version": __version__,
-                "entry": engine.view.entry_number,
+                "entry": statistics.entry,
             }
         )
 
     def _metrics(self) -> bytes:
-        engine, counts, face = self._engine, self._counts, self._face
-        now = Now(len(face.connections), why_refused(engine) is not None, free_bytes(face.journal))
-        text = exposition(engine, counts, now)
+        statistics, face = self._engine.statistics(), self._face
+        now = Now(len(face.connections), why_refused(statistics) is not None, free_bytes(face.journal))
+        text = exposition(statistics, self._counts, now)
         return answers.full(200, CONTENT_TYPE_LATEST, text, b"Cache-Control: no-store\r\n")
 
     def _cut(self, action: actions.Cut) -> bytes:
@@ -134,7 +134,7 @@ class Asks:
                 break
             last = name
             for partition, stream_id in enumerate(topic.stream_ids):
-                stream = self._engine.view.stream(stream_id)
+                stream = self._engine.lookups.stream(stream_id)
                 if stream is not None:
                     rows.append(
                         {
@@ -152,7 +152,7 @@ class Asks:
         return admin.listed("streams", rows, next_)
 
     def _producers(self, action: actions.ListProducers, answer: Answer) -> None:
-        topic = self._engine.view.topic(action.topic)
+        topic = self._engine.lookups.topic(action.topic)
         if topic is None or action.partition >= len(topic.stream_ids):
             answer(problem_of(TopicMissing(action.topic, action.partition)))
             return

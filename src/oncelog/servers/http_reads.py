@@ -181,7 +181,7 @@ class Reads:
                 self._counts.other(result, action.topic, action.partition)
             found(result)
 
-        return self.engine.reads.read_soon(action.topic, action.partition, start, self.settings.read_bytes_max, told)
+        return self.engine.read(action.topic, action.partition, start, self.settings.read_bytes_max, told)
 
     def shown(
         self, action: Read, standing: Standing, start: int, result: ReadResult | Refusal, *, raw: bool = False
@@ -202,10 +202,10 @@ class Reads:
 
     def standing(self, name: str, partition: int) -> Standing | None:
         """Where a stream stands for readers; None if there is none."""
-        topic = self.engine.view.topic(name)
+        topic = self.engine.lookups.topic(name)
         if topic is None or not 0 <= partition < len(topic.stream_ids):
             return None
-        stream = self.engine.view.stream(topic.stream_ids[partition])
+        stream = self.engine.lookups.stream(topic.stream_ids[partition])
         if stream is None:
             return None
         content_type = topic.config.content_type
@@ -251,7 +251,7 @@ class LongPoll(Reading):
         if self._timer is not None or self._is_over:
             return  # it only waits; nothing was sent that the client could have read
         action = self._action
-        waiter = self._reads.engine.reads.wait(action.topic, action.partition, self._start, self._look)
+        waiter = self._reads.engine.wait(action.topic, action.partition, self._start, self._look)
         if isinstance(waiter, Waiter):
             self._waiter = waiter
             self._timer = self._reads.loop.call_later(self._reads.settings.long_poll_ms / 1000, self.end)
@@ -306,7 +306,7 @@ class LongPoll(Reading):
 
     def _stop_waiting(self) -> None:
         if self._waiter is not None:
-            self._reads.engine.follow.cancel(self._waiter)
+            self._reads.engine.cancel(self._waiter)
             self._waiter = None
         if self._timer is not None:
             self._timer.cancel()
@@ -341,7 +341,7 @@ class EventStream(Reading):
         if self._reads.still(action, self._standing.stream_id) is None:
             self.end()
             return
-        waiter = self._reads.engine.reads.wait(action.topic, action.partition, self._start, self._woken)
+        waiter = self._reads.engine.wait(action.topic, action.partition, self._start, self._woken)
         if isinstance(waiter, Refusal):
             self.end()
         elif waiter is None:
@@ -396,5 +396,5 @@ class EventStream(Reading):
             self._asked.cancel()
         self._timer.cancel()
         if self._waiter is not None:
-            self._reads.engine.follow.cancel(self._waiter)
+            self._reads.engine.cancel(self._waiter)
             self._waiter = None

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from oncelog.engine.engine import Engine
+from oncelog.engine.statistics import Statistics
 from oncelog.servers.counts import Counts
 
 CONFLICTS = ("id_conflict", "sequence_conflict", "claim_conflict", "partly_duplicate")
@@ -29,14 +29,14 @@ class Now(NamedTuple):
 
 
 class _Collector(Collector):
-    def __init__(self, engine: Engine, counts: Counts, now: Now) -> None:
-        self._engine = engine
+    def __init__(self, statistics: Statistics, counts: Counts, now: Now) -> None:
+        self._statistics = statistics
         self._counts = counts
         self._now = now
 
     def collect(self) -> Iterator[Metric]:
         counts = self._counts
-        engine = self._engine
+        stand = self._statistics
         refusals = counts.refusals
         yield CounterMetricFamily("oncelog_confirms", "Appends confirmed as new.", counts.confirms)
         yield CounterMetricFamily("oncelog_records", "Records of confirmed appends.", counts.records)
@@ -55,20 +55,19 @@ class _Collector(Collector):
         refused = counts.connections_refused
         yield CounterMetricFamily("oncelog_http_connections_refused", "Over connections_max.", refused)
         yield GaugeMetricFamily("oncelog_http_connections", "Open connections.", self._now.connections)
-        yield CounterMetricFamily("oncelog_groups", "Groups written: one fdatasync each.", engine.commits.groups_total)
-        seconds = engine.write_seconds
+        yield CounterMetricFamily("oncelog_groups", "Groups written: one fdatasync each.", stand.groups)
         yield SummaryMetricFamily(
             "oncelog_fsync_seconds",
             "Write and fdatasync of one group.",
-            count_value=seconds.count,
-            sum_value=seconds.total,
+            count_value=stand.write_count,
+            sum_value=stand.write_seconds,
         )
         yield GaugeMetricFamily(
-            "oncelog_index_lag_bytes", "Journal bytes that the index has not seen.", engine.generations.lag_bytes
+            "oncelog_index_lag_bytes", "Journal bytes that the index has not seen.", stand.index_lag_bytes
         )
-        yield GaugeMetricFamily("oncelog_waiting_commands", "Commands that wait for room.", engine.commits.waiting)
-        yield GaugeMetricFamily("oncelog_entry", "The last entry that readers see.", engine.view.entry_number)
-        stats = engine.journal_stats
+        yield GaugeMetricFamily("oncelog_waiting_commands", "Commands that wait for room.", stand.waiting_commands)
+        yield GaugeMetricFamily("oncelog_entry", "The last entry that readers see.", stand.entry)
+        stats = stand.journal
         yield GaugeMetricFamily("oncelog_journal_bytes", "Bytes of the journal in use.", stats.used_bytes)
         yield GaugeMetricFamily("oncelog_journal_segments", "Segments of the journal.", stats.segments)
         yield GaugeMetricFamily("oncelog_journal_spares", "Further segments, written in advance.", stats.spares)
@@ -79,8 +78,8 @@ class _Collector(Collector):
             yield GaugeMetricFamily("oncelog_disk_free_bytes", "Free room of the disk that holds the journal.", free)
 
 
-def exposition(engine: Engine, counts: Counts, now: Now) -> bytes:
+def exposition(statistics: Statistics, counts: Counts, now: Now) -> bytes:
     """All of it in the text that Prometheus reads."""
     registry = CollectorRegistry()
-    registry.register(_Collector(engine, counts, now))
+    registry.register(_Collector(statistics, counts, now))
     return generate_latest(registry)

@@ -57,10 +57,11 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
         await engine.close()
         raise
     address = Address(settings.http.listen.host, port)
+    statistics = engine.statistics()
     place = "memory" if settings.data is None else str(settings.data)
-    ready(f"ready http={address} durability={engine.durability} data={place}")
-    if engine.cut_at:
-        what = f"a torn group was cut off the journal's end, {engine.cut_at}"
+    ready(f"ready http={address} durability={statistics.durability} data={place}")
+    if statistics.cut_at:
+        what = f"a torn group was cut off the journal's end, {statistics.cut_at}"
         _say(f"{what}: a crash leaves one that was not confirmed; if it was, the disk is damaged")
     # Fewer than the default, of which nobody spoke, are told where they are few: `oncelog doctor` tells it everywhere.
     if connections < wanted and (wanted != HttpSettings().connections_max or connections < CONNECTIONS_FEW):

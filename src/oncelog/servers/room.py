@@ -7,6 +7,7 @@ from pathlib import Path
 
 from oncelog import limits
 from oncelog.engine.engine import Engine
+from oncelog.engine.statistics import Statistics
 from oncelog.errors import DiskFull
 from oncelog.storage.index.child import journal_directory
 
@@ -28,14 +29,13 @@ def has_segments(directory: Path) -> bool:
     return any(journal_directory(directory).glob("segment-*"))
 
 
-def why_refused(engine: Engine) -> str | None:
+def why_refused(statistics: Statistics) -> str | None:
     """Why writes are refused for want of room, in words; None while they are taken."""
-    full = engine.commits.full
-    if full == "index":
-        behind = engine.generations.lag_bytes
+    if statistics.full == "index":
+        behind = statistics.index_lag_bytes
         return f"the disk has no room for the index, which is {behind} bytes behind: make room; reads go on"
-    if full == "disk":
-        segment = engine.journal_stats.segment_bytes
+    if statistics.full == "disk":
+        segment = statistics.journal.segment_bytes
         return f"the disk has no room for another segment: make room for {segment / limits.MIB:g} MiB; reads go on"
     return None
 
@@ -51,7 +51,7 @@ class RoomWatch:
 
     def look(self) -> None:
         """Called about once a second."""
-        reason = why_refused(self._engine)
+        reason = why_refused(self._engine.statistics())
         if reason is not None and not self._is_told:
             self._say(f"large writes are refused, and small ones soon: {reason}")
         elif reason is None and self._is_told:
