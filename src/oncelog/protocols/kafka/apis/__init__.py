@@ -1,0 +1,1 @@
+"""The tables of Kafka's APIs, by family."""
