@@ -269,6 +269,9 @@ READS_WAITING_BYTES_MAX: Final = 64 * MIB
 """Plans of reads that wait for the reader's thread, in all: a third of a million batches. Beyond it readers are told to
 come back."""
 
+HEAP_KEPT_BYTES: Final = 16 * MIB
+"""Free memory that the allocator keeps at the end of its heap: enough for the bodies of the next few requests."""
+
 READ_PLANNED_BYTES: Final = 200
 """What one batch of a planned read takes in memory."""
 
@@ -366,8 +369,16 @@ HTTP_BODIES_BYTES_MAX: Final = 1024 * MIB
 """Bodies above 64 KiB of all connections, chunked or not, while they come in. Beyond it the next one is told to try
 again."""
 
-HTTP_BODIES_KEPT_BYTES: Final = 128 * MIB
-"""Bodies of catch-up reads kept for the next reader of the same stretch, which need not be read and joined again."""
+HTTP_BODIES_KEPT_BYTES: Final = 32 * MIB
+"""Bodies of catch-up reads kept for the next reader of the same stretch, which need not be read and joined again. Small
+beside the memory of the server: a reader of the whole log fills it with bodies that nobody asks for again."""
+
+UNSENT_BYTES_MAX: Final = 64 * MIB
+"""Answers to reads that clients have not taken yet, of all connections: 64 answers of the default size. Beyond it a
+read waits until others have taken theirs."""
+
+UNSENT_STALL_MS: Final = 5_000
+"""While reads wait for that room, a client that takes nothing for so long is cut: it keeps others from reading."""
 
 HTTP_READ_RECENT_BYTES: Final = 512 * MIB
 """Journal bytes from the end that are taken to be in the page cache and read on the loop; older ones on a thread. Of

@@ -37,6 +37,7 @@ from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
 from oncelog.engine.writer import GroupWriter, SpareKeeper
 from oncelog.errors import DiskFull, StorageError
+from oncelog.storage.allocator import give_back
 from oncelog.storage.index.interface import IndexBuilder
 
 
@@ -104,6 +105,7 @@ class Engine:
         self._clean_scheduled = False
         self._unproven = False
         self._written_at = loop.time()
+        self._moved_at_give_back = store.journal.durable_group * limits.FRAME_ALIGN_BYTES
         self._stopped_waiters: list[asyncio.Future[None]] = []
         self._told_none_waits: list[Callable[[], None]] = []
         self._writer = GroupWriter(store.journal, loop.call_soon_threadsafe, self._written, self._fail)
@@ -126,17 +128,19 @@ class Engine:
             reply(refusal)  # it looks at the command alone, so it reveals nothing
             return
 
-        def read() -> None:
-            try:
-                plans = plans_of(command, self.reads.reader, self.lookups.stage_row)
-            except StorageError as error:
-                reply(damaged(error))
-                return
-            if newest_group(plans) > self._journal.durable_group:
-                self.commits.gate(read)  # it was written to while the gate was shut: not on disk yet
-                return
-            batches = sum(len(parts or ()) for parts in plans)
-            self.reads.thread.ask(lambda: completed(command, plans, self.reads.reader), submitted, batches=batches)
+        self.commits.gate(partial(self._complete, command, reply))
+
+    def _complete(self, command: Publish, reply: Reply) -> None:
+        """Read the ids of a publish, then submit it."""
+        try:
+            plans = plans_of(command, self.reads.reader, self.lookups.stage_row)
+        except StorageError as error:
+            reply(damaged(error))
+            return
+        if newest_group(plans) > self._journal.durable_group:
+            # It was written to while the gate was shut: not on disk yet.
+            self.commits.gate(partial(self._complete, command, reply))
+            return
 
         def submitted(whole: Publish | Refusal) -> None:
             if isinstance(whole, Refusal):
@@ -146,7 +150,8 @@ class Engine:
             else:
                 self.submit(whole, reply)
 
-        self.commits.gate(read)
+        batches = sum(len(parts or ()) for parts in plans)
+        self.reads.thread.ask(lambda: completed(command, plans, self.reads.reader), submitted, batches=batches)
 
     async def execute(self, command: Command) -> Outcome:
         """As `submit`, for callers that wait for one answer."""
@@ -314,8 +319,16 @@ class Engine:
             if self.commits.idle and self._unproven and idle_ms >= limits.PROOF_IDLE_MS:
                 self._prove()
             self.generations.evict()
+            self._give_back_memory()
             self._schedule_cleaning()
             self._timer = self._loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
+
+    def _give_back_memory(self) -> None:
+        """Return memory of large bodies that came or left to the system, once there was enough of it."""
+        moved = self.reads.bytes_planned + self._journal.durable_group * limits.FRAME_ALIGN_BYTES
+        if moved - self._moved_at_give_back >= limits.HEAP_KEPT_BYTES:
+            self._moved_at_give_back = moved
+            give_back()
 
     def _expired(self, command: Expiry, outcome: Outcome) -> None:
         self._timers.answered(command, outcome, self._clock())

@@ -49,10 +49,21 @@ class Asked(Generic[T]):
         """Nobody wants it any more: `told` will not be called."""
         self.is_wanted = False
         self._thread.forget(self)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Drop what it was made of. Its callback leads to the answer that has this object as its read in progress: a
+        cycle, which would keep megabytes alive until the collector comes."""
+        self.work = _over
+        self.told = _over
 
     def put_off(self) -> None:
         """Perhaps nobody wants it any more: others may pass."""
         self._thread.put_off(self)
+
+
+def _over(*_arguments: object) -> Any:
+    raise AssertionError("this read is over")
 
 
 class ReaderThread:
@@ -107,6 +118,7 @@ class ReaderThread:
             self._waiting_bytes -= asked.size
             self._handed += 1
             self._pool.submit(asked.work).add_done_callback(partial(self._post, self._done, asked))
+            asked.work = _over
 
     def _done(self, asked: Asked[T], future: "Future[T]") -> None:
         """Back on the loop's thread. The next work leaves before the answer does."""
@@ -116,7 +128,9 @@ class ReaderThread:
         if error is not None and not isinstance(error, StorageError):
             self._failed(error)
         elif asked.is_wanted:
-            asked.told(future.result() if error is None else damaged(error))
+            told = asked.told
+            asked.let_go()
+            told(future.result() if error is None else damaged(error))
 
     def stop(self) -> None:
         """Finish what the thread is at, and end. The rest is told that there is nothing more to come."""
@@ -125,4 +139,6 @@ class ReaderThread:
         self._put_off.clear()
         self._pool.shutdown()
         for asked in left:
-            asked.told(Stopping())
+            told = asked.told
+            asked.let_go()
+            told(Stopping())

@@ -55,6 +55,8 @@ class Reads:
         self._guard = guard
         self.reader = Reader(store.view, store.index, store.places, store.journal)
         self.thread = thread
+        self.bytes_planned = 0
+        """Stored bytes that reads were planned to fetch since the start."""
 
     def read(
         self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False
@@ -74,7 +76,10 @@ class Reads:
         stream = self._view.stream(row.stream_ids[partition])
         if stream is None:
             return TopicMissing(topic, partition)
-        return self.reader.plan(stream, offset, bytes_max, uncommitted=uncommitted)
+        plan = self.reader.plan(stream, offset, bytes_max, uncommitted=uncommitted)
+        if isinstance(plan, ReadPlan):
+            self.bytes_planned += sum(part.length for part in plan.parts)
+        return plan
 
     def read_soon(
         self,
@@ -162,29 +167,32 @@ class Reads:
             wanted: Iterator[Stood | Refusal] = at_time(self.reader, streams, time_ns)
         else:
             wanted = at_entry(self.reader, self._journal, streams, entry, self._view.entry_number)
-        found: list[Stood] = []
+        self._look_further(wanted, [], len(streams), told)
 
-        def look() -> Refusal | None:
-            for each in islice(wanted, limits.SEEKS_PER_SLICE):
-                if isinstance(each, Refusal):
-                    return each
-                found.append(each)
-            return None
-
-        def more() -> None:
-            with self._guard:
-                try:
-                    refusal = look()
-                except StorageError as error:
-                    refusal = damaged(error)
-                if refusal is not None:
-                    told(refusal)
-                elif len(found) < len(streams):
-                    self._loop.call_soon(more)
-                else:
-                    told(found)
-
-        more()
+    def _look_further(
+        self,
+        wanted: Iterator[Stood | Refusal],
+        found: list[Stood],
+        count: int,
+        told: Callable[[list[Stood] | Refusal], None],
+    ) -> None:
+        """One slice of `stood`."""
+        with self._guard:
+            refusal: Refusal | None = None
+            try:
+                for each in islice(wanted, limits.SEEKS_PER_SLICE):
+                    if isinstance(each, Refusal):
+                        refusal = each
+                        break
+                    found.append(each)
+            except StorageError as error:
+                refusal = damaged(error)
+            if refusal is not None:
+                told(refusal)
+            elif len(found) < count:
+                self._loop.call_soon(self._look_further, wanted, found, count, told)
+            else:
+                told(found)
 
 
 def _result(plan: ReadPlan, batches: list[ReadBatch], next_offset: int, *, uncommitted: bool) -> ReadResult:

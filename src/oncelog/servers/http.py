@@ -58,7 +58,7 @@ class HttpServer(Server):
         """Where it is, for those who ask how much room there is; None if it is in memory."""
         self.connections: dict[Connection, None] = {}
         self.paused: set[Connection] = set()
-        self._reads = Reads(engine, settings, loop, counts)
+        self._reads = Reads(engine, settings, loop, counts, self.unsent)
         self._asks = Asks(engine, counts, self)
         self._room = RoomWatch(engine, say)
         self._listener: asyncio.Server | None = None
@@ -136,6 +136,7 @@ class HttpServer(Server):
 
     def _sweep(self) -> None:
         self._sweep_timer = self.loop.call_later(STOP_SWEEP_S if self.is_stopping else self._sweep_s, self._sweep)
+        self.unsent.settle_all()
         self._look_at(iter(list(self.connections)))
         self._resume_paused()
         self._room.look()

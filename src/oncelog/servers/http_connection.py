@@ -66,6 +66,7 @@ class Slot(AppendSlot):
         """The answer is known; it leaves when it is its turn."""
         self.answer = answers.headless(answer) if self.is_head else answer
         self.body = b"" if self.is_head else body
+        self.reading = None  # it leads back here: a cycle would keep the answer alive until the collector comes
         self.connection.flush()
 
 
@@ -131,12 +132,15 @@ class Connection(Line):
         self.is_closing = True
         self.server.left(self)
         self._drop_line()
+        self.server.unsent.let_go(self)
+        self.parser.close()
 
     def _drop_line(self) -> None:
         """No further answer can be sent."""
         for slot in self.slots:
-            if slot.reading is not None:
+            if isinstance(slot, Slot) and slot.reading is not None:
                 slot.reading.cancel()
+                slot.reading = None
         waiting = [(slot, slot.later) for slot in self.slots if isinstance(slot, Slot)]
         self.slots.clear()
         self.parser.let_go()
@@ -222,6 +226,7 @@ class Connection(Line):
     def resume_writing(self) -> None:
         self.is_stalled = False
         self.active_at = self.server.loop.time()
+        self.server.unsent.settle(self)
         self.resume()
         if self.slots and self.slots[0].reading is not None:
             self.slots[0].reading.go_on()
@@ -368,6 +373,8 @@ class Connection(Line):
             transport.write(answer)
             if slot.body:
                 transport.write(slot.body)
+            if slot.is_read:
+                self.server.unsent.settle(self)
             if last:
                 self._end()
                 return
@@ -400,7 +407,12 @@ class Connection(Line):
         if not self.transport.is_closing():
             self.sent_bytes += len(data)
             self.transport.write(data)
+            self.server.unsent.settle(self)
         return not self.is_stalled
+
+    def unsent_bytes(self) -> int:
+        """Bytes that were handed to the socket and not taken by it."""
+        return self.transport.get_write_buffer_size()
 
     # --- deadlines -------------------------------------------------------------------------------------------------
 
@@ -411,7 +423,7 @@ class Connection(Line):
         taken = self.sent_bytes - unread
         if not unread or taken != self._taken_bytes:
             self._taken_bytes, self._taken_at = taken, now
-        elif (now - self._taken_at) * 1000 > settings.write_stall_ms:
+        elif (now - self._taken_at) * 1000 > self.server.stall_ms():
             self.server.counts.cut_stalled += 1
             self.transport.abort()
             return

@@ -11,6 +11,7 @@ from collections import deque
 
 from mypy_extensions import mypyc_attr
 
+from oncelog import limits
 from oncelog.core.command import Command
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.engine.engine import Engine
@@ -22,6 +23,7 @@ from oncelog.servers.counts import Counts
 from oncelog.servers.early import Early, EarlyRequests
 from oncelog.servers.http_reads import Reading
 from oncelog.servers.settings import HttpSettings
+from oncelog.servers.unsent import UnsentBytes
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -49,11 +51,17 @@ class Shared:
         self.body_budget = body_budget
         self.scratch = scratch
         """For bytes that nobody wants any more."""
+        self.unsent = UnsentBytes(limits.UNSENT_BYTES_MAX)
         self.pipelined_max = settings.pipelined_max
         self.is_stopping = False
         """Nothing is taken any more; what was accepted is still answered."""
         self.is_stopped = False
         """Nothing may reach the engine any more."""
+
+    def stall_ms(self) -> int:
+        """How long a client may take nothing of what it was sent."""
+        stall_ms = self.settings.write_stall_ms
+        return min(stall_ms, limits.UNSENT_STALL_MS) if self.unsent.waiting else stall_ms
 
     def now_ms(self) -> int:
         """The time that records get."""

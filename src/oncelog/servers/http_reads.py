@@ -6,21 +6,25 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeGuard
 
 from oncelog import limits
 from oncelog.core.outcome import OffsetGone, Refusal, TopicMissing
+from oncelog.engine.damage import damaged
 from oncelog.engine.engine import Engine
 from oncelog.engine.follow import Waiter
 from oncelog.engine.reader import offset_refused
 from oncelog.engine.reader_thread import Asked
 from oncelog.engine.reads import ReadResult
+from oncelog.errors import StorageError
 from oncelog.protocols.http import offsets, read
 from oncelog.protocols.http.actions import Action, Read, Stand
 from oncelog.protocols.http.read import Found, Standing
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.servers.counts import Counts
 from oncelog.servers.settings import HttpSettings
+from oncelog.servers.unsent import Holder, UnsentBytes
 
 BodyKey = tuple[int, int, int, str]
 """Stream, first offset, holes in the stream, and the form of the body."""
@@ -42,7 +46,7 @@ class Turn(Protocol):
     def connection(self) -> "Writer": ...
 
 
-class Writer(Protocol):
+class Writer(Holder, Protocol):
     """The connection, as far as a live answer needs it."""
 
     def write_piece(self, data: bytes) -> bool: ...
@@ -107,9 +111,17 @@ class KeptBodies:
 class Reads:
     """Carries out `Read` and `Stand`."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, loop: asyncio.AbstractEventLoop, counts: Counts) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: HttpSettings,
+        loop: asyncio.AbstractEventLoop,
+        counts: Counts,
+        unsent: UnsentBytes,
+    ) -> None:
         self.engine = engine
         self._counts = counts
+        self._unsent = unsent
         self.settings = settings
         self.loop = loop
         self._bodies = KeptBodies(limits.HTTP_BODIES_KEPT_BYTES)
@@ -137,9 +149,26 @@ class Reads:
                 turn.reading = LongPoll(self, action, turn, standing.stream_id, start)
                 turn.reading.go_on()
             else:
-                self._catch_up(action, turn, standing, start)
+                self.enter(turn, partial(self._catch_up, action, turn))
 
-    def _catch_up(self, action: Read, turn: Turn, standing: Standing, start: int) -> None:
+    def enter(self, turn: Turn, begin: Callable[[], None]) -> None:
+        """Call `begin`, which fetches records for this answer, once there is room for what they may bring."""
+        self._unsent.enter(turn.connection, self.settings.read_bytes_max, begin)
+
+    def _catch_up(self, action: Read, turn: Turn) -> None:
+        try:
+            standing = self.standing(action.topic, action.partition)
+        except StorageError as error:
+            refusal = damaged(error)
+            self._counts.other(refusal, action.topic, action.partition)
+            turn.done(problem_of(refusal))
+            return
+        if standing is None:
+            turn.done(problem_of(TopicMissing(action.topic, action.partition)))
+        else:
+            self._catch_up_from(action, turn, standing, read.start_of(action.offset, standing))
+
+    def _catch_up_from(self, action: Read, turn: Turn, standing: Standing, start: int) -> None:
         if action.offset == offsets.NOW:
             turn.done(*read.catch_up(action, standing, Found(start, (), start)))
             return
@@ -196,9 +225,9 @@ class Reads:
         try:
             return now, read.decoded(found, self.settings.read_bytes_max)
         except read.Undecodable as error:
-            damaged = self.engine.reads.undecodable(standing.stream_id, error.base_offset, str(error))
-            self._counts.other(damaged, action.topic, action.partition)
-            return damaged
+            refusal = self.engine.reads.undecodable(standing.stream_id, error.base_offset, str(error))
+            self._counts.other(refusal, action.topic, action.partition)
+            return refusal
 
     def standing(self, name: str, partition: int) -> Standing | None:
         """Where a stream stands for readers; None if there is none."""
@@ -263,6 +292,9 @@ class LongPoll(Reading):
         if self._is_over:
             return
         self._is_over = True
+        self._reads.enter(self._turn, self._fetch)
+
+    def _fetch(self) -> None:
         standing = self._reads.still(self._action, self._stream_id)
         if standing is None:
             self._turn.done(problem_of(TopicMissing(self._action.topic, self._action.partition)))
@@ -358,7 +390,11 @@ class EventStream(Reading):
 
     def _look(self) -> None:
         self._is_reading = True
-        self._asked = self._reads.find(self._action, self._start, self._found)
+        self._reads.enter(self._turn, self._fetch)
+
+    def _fetch(self) -> None:
+        if not self._is_over:
+            self._asked = self._reads.find(self._action, self._start, self._found)
 
     def _found(self, result: ReadResult | Refusal) -> None:
         self._is_reading = False

@@ -57,6 +57,10 @@ class BodyBudget:
         return True
 
 
+def _ignore_request(_request: Request) -> None:
+    """The connection of this request is gone."""
+
+
 class RequestParser:
     """One connection's side of the conversation."""
 
@@ -191,13 +195,18 @@ class RequestParser:
         return RequestRefused(503, "overloaded", detail, limit=limit, received=used + size)
 
     def let_go(self) -> None:
-        """Nobody wants the request in progress any more, nor is any behind it read: keep nothing of it. At once, since
-        the connection and its parser hold each other until the collector comes."""
+        """Nobody wants the request in progress any more, nor is any behind it read: keep nothing of it."""
         self._give_back()
         self._target = b""
         self._headers = {}
         self._straight = None
         self._parser = httptools.HttpRequestParser(self)  # the old one keeps the header that has not come to its end
+
+    def close(self) -> None:
+        """The connection is gone: nothing is fed any more. The connection and its parser hold each other, and so do the
+        parser and httptools; without this they stay until the collector comes."""
+        self._on_request = _ignore_request
+        del self._parser
 
     def _give_back(self) -> None:
         self._budget.bytes_used -= self._budget_taken
