@@ -28,7 +28,7 @@ SPARK_LONG := tests/pipelines $(addprefix tests/spark/test_,declarative.py drive
     pipeline_kills.py sink.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test spark check format crash kills sim simfull flips bench docs pin clean
+.PHONY: help setup run test spark check format crash kills sim simfull flips bench docs site pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -80,11 +80,12 @@ test: setup .venv/.spark ## run the tests (ARGS="-k name" to choose); the long o
 spark: setup .venv/.spark ## run every test that needs Spark: connector, faults, pipelines, demo (half an hour)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/spark tests/pipelines tests/demo/spark $(ARGS)
 
-check: setup ## format, lint, types, layers
+check: setup ## format, lint, types, layers, links of the pages
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 format: setup ## rewrite the code as `make check` wants it, where a tool can
 	$(BIN)/ruff format $(CODE)
@@ -113,6 +114,9 @@ bench: setup ## measure, BENCH=engine or another one
 docs: setup ## rewrite the generated pages
 	$(BIN)/python -m tools.limits_doc
 	$(BIN)/python -m tools.config_doc
+
+site: setup ## build the pages of docs/ into build/site; a broken link fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 pin: setup ## rewrite constraints.txt (ARGS=--upgrade for the newest versions)
 	$(BIN)/python -m tools.pin $(ARGS)
