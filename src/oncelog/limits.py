@@ -229,6 +229,10 @@ TXN_TIMEOUT_MS_MAX: Final = 15 * 60 * 1_000
 TXN_TIMEOUT_MS_DEFAULT: Final = 60_000
 """When a client names none; the default of Kafka's clients."""
 
+TXN_CHECK_INTERVAL_MS: Final = 10_000
+"""How often txns are looked at by default; P7 promises the end of an abandoned txn within its
+timeout plus this."""
+
 TXN_ID_EXPIRY_MS: Final = 7 * 24 * 60 * 60 * 1_000
 """An unused txn id is forgotten after this, as in Kafka; as long as the dedupe floor, so that no fence goes early."""
 
@@ -296,7 +300,7 @@ PROOF_IDLE_MS: Final = 1_000
 """A journal idle for this long appends an empty frame, so that its last group is followed by proof."""
 
 TIMER_CHECK_MS: Final = 1_000
-"""How often txns and stages are looked at; P7 promises their end within their timeout plus this."""
+"""How often stages are looked at; P7 promises their end within their timeout plus this."""
 
 # --- storage index ---------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ HUGE = 2**62
 
 def test_every_command_is_named_checked_needed_and_decided() -> None:
     commands = set(get_args(c.Command))
-    assert len(commands) == 32
+    assert len(commands) == 34
     assert set(decide._DECIDE) == commands
     assert set(needs._NEEDS) == commands
     assert set(names._CHECKS) == commands
@@ -106,6 +106,8 @@ def test_keys_fit_the_index() -> None:
         Table.APPLICATION: "n" * limits.APPLICATION_NAME_BYTES_MAX,
         Table.REMEMBERED: ("s" * limits.CLAIM_SCOPE_BYTES_MAX, "n" * limits.COMMIT_ID_BYTES_MAX),
         Table.HOLES: (HUGE, HUGE),
+        Table.PENDING: ("n" * limits.CURSOR_NAME_BYTES_MAX, HUGE),
+        Table.HOLDER: HUGE,
     }
     assert set(longest) == set(Table)
     for table, key in longest.items():

@@ -176,6 +176,8 @@ def every_command(name: str) -> list[c.Command]:
         c.Publish([c.PublishItem(1, name, 0, 1)], "app", 1, "q", 0),
         c.Publish([], name, 1, "q", 0),
         c.MoveCursors([move]),
+        c.CommitOffsets([move]),
+        c.WriteMarker(1, 0, False, [(name, 0)]),
         c.ConfirmCursor(name, "t", 0, [0, 1]),
         c.DeleteCursor(name, "t", 0),
         c.InitProducer(name),

@@ -33,15 +33,15 @@ EXPIRY_NS = TXN_ID_EXPIRY_MS * NS_PER_MS
 # Kafka's coordinator, with columns for writes and pending cursors (both only in an open txn) and the timer
 # column split in two. Prepare* cells under "timeout" say "must finish". A number is Kafka's refusal.
 REFERENCE = """
-state           INIT         ADD      WRITE  OFFSETS  COMMIT      ABORT      TIMEOUT     EXPIRE
-none            ALLOCATE     49       49     49       49          49         NOTHING     NOTHING
-EMPTY           BUMP         START    120    120      48          48         NOTHING     FORGET
-ONGOING         BUMP+ABORT   ADD      WRITE  OFFSETS  END_COMMIT  END_ABORT  TIME_OUT    NOTHING
-PREPARE_COMMIT  51           51       51     51       51          48         END_COMMIT  NOTHING
-PREPARE_ABORT   51           51       51     51       48          51         END_ABORT   NOTHING
-COMPLETE_COMMIT BUMP         START    120    120      REPEAT      48         NOTHING     FORGET
-COMPLETE_ABORT  BUMP         START    120    120      48          REPEAT     NOTHING     FORGET
-DEAD            ALLOCATE     49       49     49       49          49         NOTHING     FORGET
+state           INIT         ADD      WRITE  OFFSETS  COMMIT      ABORT      TIMEOUT     EXPIRE   KILL
+none            ALLOCATE     49       49     49       49          49         NOTHING     NOTHING  NOTHING
+EMPTY           BUMP         START    120    120      48          48         NOTHING     FORGET   NOTHING
+ONGOING         BUMP+ABORT   ADD      WRITE  OFFSETS  END_COMMIT  END_ABORT  TIME_OUT    NOTHING  TIME_OUT
+PREPARE_COMMIT  51           51       51     51       51          48         END_COMMIT  NOTHING  51
+PREPARE_ABORT   51           51       51     51       48          51         END_ABORT   NOTHING  51
+COMPLETE_COMMIT BUMP         START    120    120      REPEAT      48         NOTHING     FORGET   NOTHING
+COMPLETE_ABORT  BUMP         START    120    120      48          REPEAT     NOTHING     FORGET   NOTHING
+DEAD            ALLOCATE     49       49     49       49          49         NOTHING     FORGET   NOTHING
 """
 REFUSAL_OF_NUMBER = {
     "48": TxnRefusal.INVALID_STATE,

@@ -27,7 +27,7 @@ from oncelog.core.outcome import (
     Fenced,
     NameInvalid,
     NotFound,
-    OffsetAhead,
+    OffsetsCommitted,
     Outcome,
     SequenceGap,
     StreamDone,
@@ -168,7 +168,7 @@ def test_commit_ends_everything_in_one_entry(log: CoreHarness) -> None:
     write(log, "a", 0)
     write(log, "b", 0)
     log.run(TxnCursors("x", PID, 0, "g", [CursorMove("g", "b", 0, 1, "note")]))
-    assert log.run(GetCursor("g", "b", 0)) == CursorDone(None)
+    assert log.run(GetCursor("g", "b", 0)) == CursorDone(None, ("x",))
     entries = len(log.journal)
     assert end(log, True) == TxnDone(PID, 0)
     assert len(log.journal) == entries + 1
@@ -236,12 +236,30 @@ def test_last_pending_move_of_a_cursor_wins(log: CoreHarness) -> None:
     assert cursor.cursor.frontier == 2
 
 
-def test_pending_cursors_need_their_group_and_stay_below_stable(log: CoreHarness) -> None:
+def test_pending_cursors_need_their_group_and_take_any_offset(log: CoreHarness) -> None:
     add(log, "a", groups=["g"])
     write(log, "a", 0)
     assert log.run(TxnCursors("x", PID, 0, "h", [])) == TxnRefused("NOT_IN_TXN", PID, 0)
-    assert log.run(TxnCursors("x", PID, 0, "g", [CursorMove("g", "a", 0, 1)])) == OffsetAhead(2, 1, 0)
-    assert log.run(TxnCursors("x", PID, 0, "g", [CursorMove("g", "no", 0, 1)])) == TopicMissing("no")
+    moves = [
+        CursorMove("g", "a", 0, 150),
+        CursorMove("g", "no", 0, 1),
+        CursorMove("g", "b", 0, -1),
+        CursorMove("g", "b", 0, 2, "m" * 5000),
+        CursorMove("g\0", "b", 0, 2),
+        CursorMove("g", "a" * 500, 0, 2),
+    ]
+    outcome = log.run(TxnCursors("x", PID, 0, "g", moves))
+    assert isinstance(outcome, OffsetsCommitted)
+    kinds = [type(answer) for answer in outcome.answers]
+    assert kinds == [type(None), TopicMissing, TooLarge, TooLarge, NameInvalid, TopicMissing]
+    assert log.run(GetCursor("g", "a", 0)) == CursorDone(None, ("x",))
+    end(log, True)
+    cursor = log.run(GetCursor("g", "a", 0))
+    assert isinstance(cursor, CursorDone)
+    assert cursor.cursor is not None
+    assert (cursor.cursor.frontier, cursor.cursor.given, cursor.pending) == (150, True, ())
+    assert log.run(GetCursor("g", "b", 0)) == CursorDone(None)
+    log.replay_all()
 
 
 def test_next_txn_of_the_same_id_starts_clean(log: CoreHarness) -> None:
@@ -456,9 +474,11 @@ def test_txn_may_not_name_more_than_its_end_can_hold(log: CoreHarness, monkeypat
     assert isinstance(add(log, "a", groups=["g\0"]), NameInvalid)
     assert add(log, "a", "no") == TopicMissing("no")
     add(log, "a", groups=["g"])
-    heavy = [CursorMove("g", "a", 0, 0, "m" * 4096) for _ in range(400)]
-    assert log.run(TxnCursors("x", PID, 0, "g", heavy)) == TxnDone(PID, 0)
-    assert isinstance(log.run(TxnCursors("x", PID, 0, "g", heavy)), TooLarge)
+    heavy = [CursorMove(f"g{number}", "a", 0, 0, "m" * 4096) for number in range(400)]
+    more = [CursorMove(f"h{number}", "a", 0, 0, "m" * 4096) for number in range(400)]
+    assert log.run(TxnCursors("x", PID, 0, "g", heavy)) == OffsetsCommitted([None] * 400)
+    assert log.run(TxnCursors("x", PID, 0, "g", heavy)) == OffsetsCommitted([None] * 400), "each replaces itself"
+    assert isinstance(log.run(TxnCursors("x", PID, 0, "g", more)), TooLarge)
     assert end(log, True) == TxnDone(PID, 0)
     monkeypatch.setattr(limits, "COMMIT_APPENDS_MAX", 2)
     add(log, "a", groups=["g1", "g2"])

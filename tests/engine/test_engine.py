@@ -203,7 +203,7 @@ def test_abandoned_txn_is_ended_by_the_timer_and_frees_its_readers() -> None:
             clock.pass_ms(limits.TXN_TIMEOUT_MS_DEFAULT - 1)
             engine._tick()
             assert (await done(engine, GetTxn("t"), TxnFound)).txn.state is TxnState.ONGOING
-            clock.pass_ms(1)
+            clock.pass_ms(limits.TXN_CHECK_INTERVAL_MS)
             engine._tick()
             assert (await done(engine, GetTxn("t"), TxnFound)).txn.state is TxnState.COMPLETE_ABORT
             assert read_all(engine, "a") == [(1, b"behind")]

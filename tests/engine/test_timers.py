@@ -24,7 +24,7 @@ from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import NoRoom, Refusal, StageDone, StageMissing, TooLarge, TxnDone
 from oncelog.core.producer import SequenceMode
-from oncelog.core.txn import NS_PER_MS
+from oncelog.core.txn import NS_PER_MS, TxnTimeouts
 from oncelog.engine.timers import Deadlines
 from oncelog.testing.sim_disk import lose_all
 from oncelog.testing.sim_engine import IndexAfterCrash, SimEngine, WatchedDisk
@@ -90,6 +90,22 @@ def test_a_txn_times_out_while_a_group_stays_open_because_the_disk_hangs() -> No
     engine.submit(Append("a", 0, codec.encode_values([b"waits"], 1), 1))
     engine.tick(TIMEOUT_MS)
     assert not held_back(engine)
+
+
+def test_txns_are_looked_at_every_check_interval_and_ended_as_the_server_says() -> None:
+    engine = opened()
+    producer = begin(engine)
+    stage_id = open_stage(engine)
+    engine.store.timers.timeouts = TxnTimeouts(4_000, write_abort_markers=False, fence_on_timeout=False)
+    engine.tick(TIMEOUT_MS - 1)
+    engine.tick(1)
+    assert not stage_is_there(engine, stage_id), "stages do not wait for the txns' interval"
+    engine.tick(3_998)
+    assert held_back(engine)
+    engine.tick(1)
+    assert not held_back(engine)
+    assert engine.contents()["a", 0].tail == 1, "no marker"
+    assert engine.execute(EndTxn("t", producer.producer_id, producer.epoch, commit=False)) == producer, "no fence"
 
 
 def test_a_txn_that_ended_in_time_is_left_alone() -> None:

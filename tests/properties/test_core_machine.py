@@ -358,6 +358,23 @@ class CoreMachine(RuleBasedStateMachine):
         move = c.CursorMove("c", topic, 0, max(0, self.tail(topic) + shift), "in txn")
         self.both(c.TxnCursors(txn_id, *self.holder(txn_id, off), group, [move]))
 
+    @rule(names=st.lists(st.tuples(cursors, topics), min_size=1, max_size=3), shift=st.integers(-2, 90))
+    def commit_offsets(self, names: list[tuple[str, str]], shift: int) -> None:
+        """Any offset, also beyond the tail; `c` is also moved by txns."""
+        moves = [c.CursorMove(name, topic, 0, max(0, self.tail(topic) + shift), "own word") for name, topic in names]
+        self.both(c.CommitOffsets(moves))
+
+    @precondition(lambda self: self.model.txns)
+    @rule(txn_id=txn_ids, topic=topics, commit=seldom, off=off, coordinator=st.sampled_from([-1, -1, -1, 0]))
+    def write_marker(self, txn_id: str, topic: str, commit: bool, off: int, coordinator: int) -> None:
+        producer_id, epoch = self.holder(txn_id, off)
+        self.both(c.WriteMarker(producer_id, epoch, commit, [(topic, 0)], coordinator))
+
+    @precondition(lambda self: self.model.txns)
+    @rule(txn_id=txn_ids, topic=topics, off=off)
+    def verify_in_txn(self, txn_id: str, topic: str, off: int) -> None:
+        self.both(c.AddToTxn(txn_id, *self.holder(txn_id, off), [(topic, 0)], ["g"], verify_only=True))
+
     @precondition(lambda self: self.model.txns)
     @rule(txn_id=txn_ids, commit=st.booleans(), off=off)
     def end_txn(self, txn_id: str, commit: bool, off: int) -> None:

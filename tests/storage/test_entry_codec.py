@@ -48,6 +48,10 @@ OPERATIONS: list[e.Operation] = [
     e.Carried(Table.TOPIC, "t", b""),
     e.CarriedIds(b"h" * 32, b"v" * 80),
     e.CarriedCounters(7, 8),
+    e.TxnAdded("x", [2, 4], ["g"], 1000, True),
+    e.TxnOffsets("x", [("g", 2, 150, "m")]),
+    e.TxnOffsetsDropped("x", [("g", 2)]),
+    e.CursorMoved("g", 2, 150, "m", True, True),
 ]
 
 

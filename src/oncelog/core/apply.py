@@ -8,6 +8,8 @@ just decided they are there already).
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from oncelog import limits
 from oncelog.core import holes, message_id
 from oncelog.core.entry import (
@@ -25,6 +27,7 @@ from oncelog.core.entry import (
     Claimed,
     ClaimRemembered,
     CursorDeleted,
+    CursorMoved,
     CursorSet,
     Entry,
     HolesAdded,
@@ -43,15 +46,18 @@ from oncelog.core.entry import (
     TopicCreated,
     TopicDeleted,
     Trimmed,
+    TxnAdded,
+    TxnOffsets,
+    TxnOffsetsDropped,
     TxnReleased,
     TxnSet,
 )
 from oncelog.core.flat import Producer, Stream, Written
 from oncelog.core.producer import advance, remember
 from oncelog.core.row_codec import decode_row
-from oncelog.core.rows import Cause, HoleChunk, Key, Remembered, Stage, Table, Topic
+from oncelog.core.rows import Cause, Cursor, Holder, HoleChunk, Key, Pending, Remembered, Stage, Table, Topic
 from oncelog.core.state import NO_STREAM, State, copied_txn
-from oncelog.core.txn import merge_range
+from oncelog.core.txn import Txn, TxnState, merge_range
 
 _TOPIC: Final = int(Table.TOPIC)
 _STREAM: Final = int(Table.STREAM)
@@ -257,9 +263,20 @@ def _producer_fenced(state: State, op: ProducerFenced, time_ns: int) -> None:
 
 def _cursor_set(state: State, op: CursorSet, _time_ns: int) -> None:
     key = (op.name, op.stream_id)
-    state.cursors[key] = op.cursor  # replaced whole by the next one, never changed in place
+    state.cursors[key] = msgspec.structs.replace(op.cursor, confirmed=list(op.cursor.confirmed))
     _touch(state, Table.CURSOR, key)
     _pin(state, op.name, op.stream_id, op.cursor.frontier if op.cursor.pinned else None)
+
+
+def _cursor_moved(state: State, op: CursorMoved, time_ns: int) -> None:
+    key = (op.name, op.stream_id)
+    cursor = state.cursors[key]
+    if cursor is None:
+        cursor = state.cursors[key] = Cursor(0, [])
+    cursor.frontier, cursor.confirmed, cursor.metadata = op.frontier, [], op.metadata
+    cursor.pinned, cursor.used_ns, cursor.given = op.pinned, time_ns, op.given
+    _touch(state, Table.CURSOR, key)
+    _pin(state, op.name, op.stream_id, op.frontier if op.pinned else None)
 
 
 def _cursor_deleted(state: State, op: CursorDeleted, _time_ns: int) -> None:
@@ -336,8 +353,75 @@ def _application_set(state: State, op: ApplicationSet, _time_ns: int) -> None:
 
 
 def _txn_set(state: State, op: TxnSet, _time_ns: int) -> None:
-    state.txns[op.txn_id] = None if op.txn is None else copied_txn(op.txn)
+    old, new = state.txns[op.txn_id], op.txn
+    if old is not None:
+        _drop_pending(state, old, {(name, stream_id) for name, stream_id, _, _ in old.pending})
+        if new is None or new.producer_id != old.producer_id:
+            state.holders[old.producer_id] = None
+            _touch(state, Table.HOLDER, old.producer_id)
+    if new is not None and (old is None or new.producer_id != old.producer_id):
+        state.holders[new.producer_id] = Holder(op.txn_id)
+        _touch(state, Table.HOLDER, new.producer_id)
+    row = state.txns[op.txn_id] = None if new is None else copied_txn(new)
     _touch(state, Table.TXN, op.txn_id)
+    for name, stream_id, _, _ in row.pending if row is not None else ():
+        _await_pending(state, op.txn_id, (name, stream_id))
+
+
+def _open_txn(state: State, txn_id: str) -> Txn:
+    """A txn that is about to change."""
+    txn = state.txns[txn_id]
+    assert txn is not None, f"txn {txn_id!r} is not there"
+    _touch(state, Table.TXN, txn_id)
+    return txn
+
+
+def _txn_added(state: State, op: TxnAdded, time_ns: int) -> None:
+    txn = _open_txn(state, op.txn_id)
+    if op.starts:
+        assert not txn.streams
+        assert not txn.pending
+        txn.state, txn.started_ns, txn.patience_ms = TxnState.ONGOING, time_ns, limits.TXN_TIMEOUT_MS_MAX
+    txn.updated_ns = time_ns
+    txn.patience_ms = min(txn.patience_ms, op.patience_ms)
+    for stream_id in op.streams:
+        txn.streams.setdefault(stream_id, [])
+    txn.groups.extend(op.groups)
+
+
+def _txn_offsets(state: State, op: TxnOffsets, time_ns: int) -> None:
+    txn = _open_txn(state, op.txn_id)
+    txn.updated_ns = time_ns
+    last = {(name, stream_id): (name, stream_id, offset, metadata) for name, stream_id, offset, metadata in op.moves}
+    txn.pending = [move for move in txn.pending if move[:2] not in last] + list(last.values())
+    for key in last:
+        _await_pending(state, op.txn_id, key)
+
+
+def _txn_offsets_dropped(state: State, op: TxnOffsetsDropped, _time_ns: int) -> None:
+    _drop_pending(state, _open_txn(state, op.txn_id), set(op.cursors))
+
+
+def _await_pending(state: State, txn_id: str, key: tuple[str, int]) -> None:
+    """The txn has a move of this cursor that waits for its commit."""
+    row = state.pending[key]
+    if row is None:
+        state.pending[key] = Pending([txn_id])
+    elif txn_id not in row.txn_ids:
+        row.txn_ids.append(txn_id)
+    _touch(state, Table.PENDING, key)
+
+
+def _drop_pending(state: State, txn: Txn, keys: set[tuple[str, int]]) -> None:
+    """The txn has no move of these cursors any more."""
+    txn.pending = [move for move in txn.pending if move[:2] not in keys]
+    for key in keys:
+        row = state.pending[key]
+        if row is not None and txn.txn_id in row.txn_ids:
+            row.txn_ids.remove(txn.txn_id)
+            if not row.txn_ids:
+                state.pending[key] = None
+        _touch(state, Table.PENDING, key)
 
 
 def _txn_released(state: State, op: TxnReleased, _time_ns: int) -> None:
@@ -401,4 +485,8 @@ _APPLY: Final[dict[type[Operation], Callable[[State, Any, int], None]]] = {
     Carried: _carried,
     CarriedIds: _carried_ids,
     CarriedCounters: _carried_counters,
+    TxnAdded: _txn_added,
+    TxnOffsets: _txn_offsets,
+    TxnOffsetsDropped: _txn_offsets_dropped,
+    CursorMoved: _cursor_moved,
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from oncelog import limits
 from oncelog.core.flat import Producer, Stream
 from oncelog.core.producer import SequenceMode
-from oncelog.core.rows import Cause, Cursor, HoleChunk, Stage, Topic
+from oncelog.core.rows import Cause, Cursor, Holder, HoleChunk, Pending, Stage, Topic
 from oncelog.core.state import NO_STREAM, State
 from oncelog.core.txn import Txn, TxnState
 
@@ -39,6 +39,7 @@ def audit(state: State) -> list[str]:
     for txn_id, txn in state.txns.items():
         if txn is not None:
             wrong += _txn(state, txn_id, txn)
+    wrong += _waiting(state)
     for stage_id, stage in state.stages.items():
         if stage is not None:
             wrong += _stage(state, stage_id, stage)
@@ -138,7 +139,7 @@ def _cursor(state: State, name: str, stream_id: int, cursor: Cursor) -> Iterator
     stream = state.streams.get(stream_id)
     if stream is None:
         return
-    if end > stream.tail:
+    if end > stream.tail and not cursor.given:
         yield f"{where} stands at {end}, the tail is {stream.tail}"
     pin = (stream.pins or {}).get(name)
     if pin != (cursor.frontier if cursor.pinned else None):
@@ -165,6 +166,29 @@ def _txn(state: State, txn_id: str, txn: Txn) -> Iterator[str]:
             yield f"txn {txn_id!r} wrote stream {stream_id} up to {end}, the tail is {stream.tail}"
         if (stream.open_txns or {}).get(txn.producer_id) != ranges[0]:
             yield f"txn {txn_id!r} is open at {ranges[0]} of stream {stream_id}, which does not wait for it"
+
+
+def _waiting(state: State) -> Iterator[str]:
+    """Both ways of each tie: a move that waits in a txn is known to its cursor, a producer id to its txn."""
+    for txn_id, txn in state.txns.items():
+        if txn is None:
+            continue
+        for name, stream_id, _, _ in txn.pending:
+            row = state.pending.get((name, stream_id), Pending([txn_id]))
+            if row is None or txn_id not in row.txn_ids:
+                yield f"txn {txn_id!r} moves cursor {name!r} of stream {stream_id}, which does not know it"
+        holder = state.holders.get(txn.producer_id, Holder(txn_id))
+        if holder is None or holder.txn_id != txn_id:
+            yield f"producer id {txn.producer_id} does not know that txn {txn_id!r} holds it"
+    for key, row in state.pending.items():
+        for txn_id in row.txn_ids if row is not None else ():
+            txn = state.txns.get(txn_id)
+            if txn_id in state.txns and (txn is None or all(move[:2] != key for move in txn.pending)):
+                yield f"cursor {key[0]!r} of stream {key[1]} waits for txn {txn_id!r}, which does not move it"
+    for producer_id, holder in state.holders.items():
+        txn = state.txns.get(holder.txn_id) if holder is not None else None
+        if holder is not None and holder.txn_id in state.txns and (txn is None or txn.producer_id != producer_id):
+            yield f"producer id {producer_id} belongs to txn {holder.txn_id!r}, which does not hold it"
 
 
 def _stage(state: State, stage_id: int, stage: Stage) -> Iterator[str]:

@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import msgspec
 
+from oncelog import limits
 from oncelog.core.flat import AppendValue as AppendValue
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.rows import TopicConfig
+from oncelog.core.txn import DEFAULT_TIMEOUTS, TxnTimeouts
 
 # --- topics and streams --------------------------------------------------------------------------------------------
 
@@ -294,6 +296,14 @@ class MoveCursors(msgspec.Struct, gc=False):
     urgent: ClassVar[bool] = False
 
 
+class CommitOffsets(msgspec.Struct, gc=False):
+    """Offsets that a Kafka group commits: each is the client's own word, stored as it is given, and answered alone. A
+    move that waits in a txn for the same cursor no longer counts."""
+
+    moves: list[CursorMove]
+    urgent: ClassVar[bool] = False
+
+
 class ConfirmCursor(msgspec.Struct, gc=False):
     """Confirm ranges, flat (first, next), in any order: the frontier moves over the contiguous part."""
 
@@ -327,6 +337,8 @@ class InitProducer(msgspec.Struct, gc=False):
     epoch: int = -1
     reject_timeout: bool = False
     """Kafka's rule for a timeout out of range; otherwise it is clamped."""
+    timeouts: TxnTimeouts = DEFAULT_TIMEOUTS
+    """The bounds that the server was started with."""
     urgent: ClassVar[bool] = False
 
 
@@ -338,11 +350,15 @@ class AddToTxn(msgspec.Struct, gc=False):
     epoch: int
     streams: list[tuple[str, int]]
     groups: list[str] = []
+    verify_only: bool = False
+    """Add nothing: succeed if the open txn names all of them already."""
+    streams_max: int = limits.COMMIT_APPENDS_MAX
+    """How many streams the server lets one txn name."""
     urgent: ClassVar[bool] = False
 
 
 class TxnCursors(msgspec.Struct, gc=False):
-    """Cursor moves that become true when the txn commits."""
+    """Cursor moves that become true when the txn commits: any offset of 0 or more, each answered alone."""
 
     txn_id: str
     producer_id: int
@@ -359,6 +375,19 @@ class EndTxn(msgspec.Struct, gc=False):
     producer_id: int
     epoch: int
     commit: bool
+    urgent: ClassVar[bool] = True
+
+
+class WriteMarker(msgspec.Struct, gc=False):
+    """A marker that does not come from our own coordinator: an administrator aborts the whole txn of a producer id."""
+
+    producer_id: int
+    epoch: int
+    commit: bool
+    streams: list[tuple[str, int]]
+    """A txn that touches none of them is left alone."""
+    coordinator_epoch: int = -1
+    """-1: an administrator. One from 0 up that is below ours is refused."""
     urgent: ClassVar[bool] = True
 
 
@@ -458,12 +487,14 @@ Command = (
     | DropStages
     | Publish
     | MoveCursors
+    | CommitOffsets
     | ConfirmCursor
     | DeleteCursor
     | InitProducer
     | AddToTxn
     | TxnCursors
     | EndTxn
+    | WriteMarker
     | ExpireTxn
     | ExpireStages
     | GetTopic

@@ -128,7 +128,7 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
         return None, refusal
     known, refusal = _known_ids(state, command, streams, digests, now_ns)
     if refusal is None and known is not None:
-        moves, refusal = _moves_left(state, command, is_new=claims, now_ns=now_ns)
+        moves, refusal = _moves_left(state, command, is_new=claims)
         if moves or refusal is not None:
             refusal = again or _conditions_refuse(state, command.conditions, now_ns) or refusal
         if refusal is not None and claims:
@@ -258,7 +258,7 @@ def _known_ids(
     return known, None
 
 
-def _moves_left(state: State, command: Commit, *, is_new: bool, now_ns: int) -> tuple[list[Operation], Refusal | None]:
+def _moves_left(state: State, command: Commit, *, is_new: bool) -> tuple[list[Operation], Refusal | None]:
     """The cursors that are still behind where the commit puts them; of one that may be a retry only those that it has a
     condition on. Forward only: one that has gone on since is not thrown back. Of a topic that is gone nothing is left
     to move."""
@@ -272,7 +272,7 @@ def _moves_left(state: State, command: Commit, *, is_new: bool, now_ns: int) -> 
             continue
         cursor = state.cursors[(move.name, stream.stream_id)]
         if cursor is None or max(cursor.frontier, stream.floor) < move.frontier:
-            operation, refusal = moved(state, move, now_ns)
+            operation, refusal = moved(state, move)
             if operation is None:
                 assert refusal is not None
                 refusal.cursor_number = number
@@ -389,7 +389,7 @@ def _build(
     for number, move in enumerate(command.cursors):
         stream_row = state.stream(move.topic, move.partition)
         extra = added.get(stream_row.stream_id, 0) if stream_row is not None else 0
-        operation, refusal = moved(state, move, now_ns, extra)
+        operation, refusal = moved(state, move, extra)
         if operation is None:
             assert refusal is not None
             refusal.cursor_number = number

@@ -1,15 +1,20 @@
 """Cursors: contiguous frontiers, confirms out of order, gaps, holes stepped over (P8: never past uncommitted data)."""
 
+from typing import Final
+
+import msgspec
+
 from oncelog import limits
-from oncelog.core import holes
-from oncelog.core.command import ConfirmCursor, CursorMove, DeleteCursor, MoveCursors
-from oncelog.core.entry import Compound, CursorDeleted, CursorSet, Entry, Operation
+from oncelog.core import holes, names
+from oncelog.core.command import CommitOffsets, ConfirmCursor, CursorMove, DeleteCursor, MoveCursors
+from oncelog.core.entry import Compound, CursorDeleted, CursorMoved, CursorSet, Entry, Operation, TxnOffsetsDropped
 from oncelog.core.flat import Stream
 from oncelog.core.outcome import (
     ClaimInvalid,
     CommitConfirmed,
     CursorDone,
     OffsetAhead,
+    OffsetsCommitted,
     Outcome,
     Refusal,
     TooLarge,
@@ -19,6 +24,9 @@ from oncelog.core.rows import Cursor
 from oncelog.core.state import State
 
 Decision = tuple[Entry | None, Outcome]
+
+OFFSET_MAX: Final = 2**63 - 1
+"""An offset has 64 bits on every wire, one of them for the sign."""
 
 
 def ranges_refused(ranges: list[int], limit: int, stream_id: int) -> Refusal | None:
@@ -37,8 +45,8 @@ def ranges_refused(ranges: list[int], limit: int, stream_id: int) -> Refusal | N
 
 
 def moved(
-    state: State, move: CursorMove, time_ns: int, extra_tail: int = 0, *, uncommitted: bool = False
-) -> tuple[CursorSet | None, Refusal | None]:
+    state: State, move: CursorMove, extra_tail: int = 0, *, uncommitted: bool = False
+) -> tuple[CursorMoved | None, Refusal | None]:
     """The operation for one move. `extra_tail` counts offsets that the same entry adds to the stream."""
     stream = state.stream(move.topic, move.partition)
     if stream is None:
@@ -47,15 +55,48 @@ def moved(
     limit += extra_tail if limit == stream.tail else 0
     if not 0 <= move.frontier <= limit:
         return None, OffsetAhead(stream.stream_id, move.frontier, limit)
-    cursor = Cursor(move.frontier, [], move.metadata, move.pinned, time_ns)
-    return CursorSet(move.name, stream.stream_id, cursor), None
+    return CursorMoved(move.name, stream.stream_id, move.frontier, move.metadata, move.pinned), None
+
+
+def given(state: State, move: CursorMove) -> tuple[CursorMoved | None, Refusal | None]:
+    """The operation for an offset that a group commits: its own word, so any offset of 0 or more is taken (P8)."""
+    if (refusal := names.move_refused(move)) is not None:
+        return None, refusal
+    stream = state.stream(move.topic, move.partition)
+    if stream is None:
+        return None, TopicMissing(move.topic, move.partition)
+    if not 0 <= move.frontier <= OFFSET_MAX:
+        return None, TooLarge("offset of a group", OFFSET_MAX, move.frontier, least=0)
+    return CursorMoved(move.name, stream.stream_id, move.frontier, move.metadata, move.pinned, given=True), None
+
+
+def decide_offsets(state: State, command: CommitOffsets, now_ns: int) -> Decision:
+    """Kafka's offset commit: each offset is stored, or refused, alone. What waits in a txn for the same cursor came
+    before, so it must not overwrite this when the txn commits."""
+    answers: list[Refusal | None] = []
+    operations: list[Operation] = []
+    waiting: dict[str, list[tuple[str, int]]] = {}
+    for move in command.moves:
+        operation, refusal = given(state, move)
+        answers.append(refusal)
+        if operation is None:
+            continue
+        operations.append(operation)
+        key = (operation.name, operation.stream_id)
+        row = state.pending[key]
+        for txn_id in row.txn_ids if row is not None else ():
+            keys = waiting.setdefault(txn_id, [])
+            if key not in keys:
+                keys.append(key)
+    operations += [TxnOffsetsDropped(txn_id, keys) for txn_id, keys in waiting.items()]
+    return (Compound(now_ns, operations) if operations else None), OffsetsCommitted(answers)
 
 
 def decide_moves(state: State, command: MoveCursors, now_ns: int) -> Decision:
-    """Kafka's offset commit: any place that exists, also backwards. All moves or none."""
+    """Any place that exists, also backwards. All moves or none."""
     operations: list[Operation] = []
     for move in command.moves:
-        operation, refusal = moved(state, move, now_ns, uncommitted=command.uncommitted)
+        operation, refusal = moved(state, move, uncommitted=command.uncommitted)
         if operation is None:
             assert refusal is not None
             return None, refusal
@@ -91,8 +132,10 @@ def _confirmed(cursor: Cursor | None) -> list[int]:
 
 def as_told(state: State, stream: Stream, cursor: Cursor) -> Cursor:
     """A cursor as every answer shows it: its frontier at the floor at least, past the holes that came to lie at it
-    since. The one rule for a cursor asked for alone and for a list of them. Raises ChunkMissing as `confirmed_after`.
-    """
+    since; a group's offset as the group gave it. The one rule for a cursor asked for alone and for a list of them.
+    Raises ChunkMissing as `confirmed_after`."""
+    if cursor.given:
+        return copied(cursor)
     frontier, above = confirmed_after(state, stream, cursor, [])
     return Cursor(frontier, above, cursor.metadata, cursor.pinned, cursor.used_ns)
 
@@ -110,14 +153,14 @@ def decide_confirm(state: State, command: ConfirmCursor, now_ns: int) -> Decisio
         return None, TooLarge("ranges above the frontier", limits.CURSOR_CONFIRMED_RANGES_MAX, len(above) // 2)
     if cursor is not None and (cursor.frontier, cursor.confirmed, cursor.pinned) == (frontier, above, command.pinned):
         return None, CursorDone(copied(cursor))
-    metadata = cursor.metadata if cursor is not None else ""
-    new = Cursor(frontier, above, metadata, command.pinned, now_ns)
+    metadata, own_word = (cursor.metadata, cursor.given) if cursor is not None else ("", False)
+    new = Cursor(frontier, above, metadata, command.pinned, now_ns, own_word)
     return Compound(now_ns, [CursorSet(command.name, stream.stream_id, new)]), CursorDone(copied(new))
 
 
 def copied(cursor: Cursor) -> Cursor:
     """For an answer: it waits at the gate and belongs to its receiver, the row belongs to the state."""
-    return Cursor(cursor.frontier, list(cursor.confirmed), cursor.metadata, cursor.pinned, cursor.used_ns)
+    return msgspec.structs.replace(cursor, confirmed=list(cursor.confirmed))
 
 
 def decide_delete_cursor(state: State, command: DeleteCursor, now_ns: int) -> Decision:

@@ -294,6 +294,51 @@ class CarriedCounters(msgspec.Struct, gc=False, array_like=True):
     next_producer_id: int
 
 
+class TxnAdded(msgspec.Struct, gc=False, array_like=True):
+    """A txn begins, or names more streams and groups. Only what is new is stored."""
+
+    tag: ClassVar[int] = 27
+
+    txn_id: str
+    streams: list[int]
+    groups: list[str]
+    patience_ms: int
+    starts: bool
+
+
+class TxnOffsets(msgspec.Struct, gc=False, array_like=True):
+    """Cursor moves that come true if the txn commits, each in the place of an earlier one of the same cursor."""
+
+    tag: ClassVar[int] = 28
+
+    txn_id: str
+    moves: list[tuple[str, int, int, str]]
+    """(cursor name, stream id, offset, metadata)."""
+
+
+class TxnOffsetsDropped(msgspec.Struct, gc=False, array_like=True):
+    """Moves that wait in a txn no longer count: the cursor was moved by a later command outside of it."""
+
+    tag: ClassVar[int] = 29
+
+    txn_id: str
+    cursors: list[tuple[str, int]]
+
+
+class CursorMoved(msgspec.Struct, gc=False, array_like=True):
+    """A cursor was put somewhere. What was confirmed above its old place no longer counts; its settings stay."""
+
+    tag: ClassVar[int] = 30
+
+    name: str
+    stream_id: int
+    frontier: int
+    metadata: str = ""
+    pinned: bool = False
+    given: bool = False
+    """As `Cursor.given`."""
+
+
 Operation = (
     Appended
     | TopicCreated
@@ -321,6 +366,10 @@ Operation = (
     | Carried
     | CarriedIds
     | CarriedCounters
+    | TxnAdded
+    | TxnOffsets
+    | TxnOffsetsDropped
+    | CursorMoved
 )
 
 
@@ -362,6 +411,10 @@ OPERATIONS: Final[dict[int, type[Operation]]] = {
         Carried,
         CarriedIds,
         CarriedCounters,
+        TxnAdded,
+        TxnOffsets,
+        TxnOffsetsDropped,
+        CursorMoved,
     )
 }
-assert len(OPERATIONS) == 26, "two operations share a tag"
+assert len(OPERATIONS) == 30, "two operations share a tag"

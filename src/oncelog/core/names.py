@@ -162,14 +162,14 @@ def _stages(stage_ids: Iterable[int]) -> Refusal | None:
     return _first(StageMissing(stage_id) for stage_id in stage_ids if not 0 <= stage_id <= ROW_ID_MAX)
 
 
+def move_refused(move: c.CursorMove) -> Refusal | None:
+    """The texts of one cursor move."""
+    refusal = _topic(move.topic, move.partition) or cursor_name_refused(move.name)
+    return refusal or text_refused("cursor metadata", move.metadata, limits.CURSOR_METADATA_BYTES_MAX)
+
+
 def _moves(moves: Iterable[c.CursorMove]) -> Refusal | None:
-    metadata_max = limits.CURSOR_METADATA_BYTES_MAX
-    return _first(
-        _topic(move.topic, move.partition)
-        or cursor_name_refused(move.name)
-        or text_refused("cursor metadata", move.metadata, metadata_max)
-        for move in moves
-    )
+    return _first(map(move_refused, moves))
 
 
 def _create(command: c.CreateTopic) -> Refusal | None:
@@ -220,6 +220,14 @@ def _move_cursors(command: c.MoveCursors) -> Refusal | None:
     return _moves(command.moves) or entry_refused("cursor move", moves_bytes(command.moves))
 
 
+def _commit_offsets(command: c.CommitOffsets) -> Refusal | None:
+    # The names of each move are looked at alone: `core.cursor.given`.
+    if len(command.moves) > limits.COMMIT_APPENDS_MAX:
+        return TooLarge("offsets in one command", limits.COMMIT_APPENDS_MAX, len(command.moves))
+    sound = (move for move in command.moves if move_refused(move) is None)
+    return entry_refused("offset commit", 2 * moves_bytes(sound))
+
+
 def _get_producer(command: c.GetProducer) -> Refusal | None:
     refusal = _topic(command.topic, command.partition)
     return refusal or name_refused("producer name", command.name, limits.PRODUCER_NAME_BYTES_MAX)
@@ -235,7 +243,13 @@ def _add_to_txn(command: c.AddToTxn) -> Refusal | None:
 
 
 def _txn_cursors(command: c.TxnCursors) -> Refusal | None:
-    return _txn_id(command.txn_id) or cursor_name_refused(command.group) or _moves(command.moves)
+    return _txn_id(command.txn_id) or cursor_name_refused(command.group)
+
+
+def _write_marker(command: c.WriteMarker) -> Refusal | None:
+    if not 0 <= command.producer_id <= ROW_ID_MAX:
+        return TooLarge("producer id", ROW_ID_MAX, command.producer_id, least=0)
+    return _first(_topic(topic, partition) for topic, partition in command.streams)
 
 
 def _condition(condition: c.Condition) -> Refusal | None:
@@ -327,12 +341,14 @@ _CHECKS: Final[dict[type[c.Command], Callable[[Any], Refusal | None]]] = {
     c.DropStages: _drop_stages,
     c.Publish: _publish,
     c.MoveCursors: _move_cursors,
+    c.CommitOffsets: _commit_offsets,
     c.ConfirmCursor: _cursor,
     c.DeleteCursor: _cursor,
     c.InitProducer: _txn,
     c.AddToTxn: _add_to_txn,
     c.TxnCursors: _txn_cursors,
     c.EndTxn: _txn,
+    c.WriteMarker: _write_marker,
     c.ExpireTxn: _txn,
     c.ExpireStages: _expire_stages,
     c.GetTopic: _topic_by_name,

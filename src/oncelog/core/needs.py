@@ -5,7 +5,7 @@ is missing: each round names only keys that are not in the state yet. Ids are as
 (`ids`); rows that a found id leads to are part of the next round. For a replay ask `touched_by`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from oncelog.core import command as c
@@ -15,7 +15,7 @@ from oncelog.core import stream as stream_rules
 from oncelog.core.append import kafka_name
 from oncelog.core.commit import frontiers
 from oncelog.core.flat import Stream
-from oncelog.core.names import command_refused
+from oncelog.core.names import command_refused, move_refused
 from oncelog.core.rows import Table, TableKey, chunk_of
 from oncelog.core.state import NO_STREAM, State
 from oncelog.core.touches import touched_by
@@ -170,6 +170,22 @@ def _move_cursors(wanted: Wanted, command: c.MoveCursors) -> None:
     wanted.moves(command.moves)
 
 
+def _commit_offsets(wanted: Wanted, command: c.CommitOffsets) -> None:
+    for key in _given(wanted, command.moves):
+        if wanted.row(Table.PENDING, key) and (row := wanted.state.pending[key]) is not None:
+            for txn_id in row.txn_ids:
+                wanted.row(Table.TXN, txn_id)
+
+
+def _given(wanted: Wanted, moves: list[c.CursorMove]) -> Iterator[tuple[str, int]]:
+    """The cursors of moves that are answered alone, as far as their streams are there."""
+    for move in moves:
+        if move_refused(move) is None and (stream := wanted.stream(move.topic, move.partition)) is not None:
+            key = (move.name, stream.stream_id)
+            wanted.row(Table.CURSOR, key)
+            yield key
+
+
 def _confirm_cursor(wanted: Wanted, command: c.ConfirmCursor) -> None:
     stream = wanted.stream(command.topic, command.partition)
     if stream is None or not wanted.row(Table.CURSOR, (command.name, stream.stream_id)):
@@ -183,6 +199,7 @@ def _cursor(wanted: Wanted, command: c.DeleteCursor | c.GetCursor) -> None:
     stream = wanted.stream(command.topic, command.partition)
     if stream is None or not wanted.row(Table.CURSOR, (command.name, stream.stream_id)):
         return
+    wanted.row(Table.PENDING, (command.name, stream.stream_id))
     cursor = wanted.state.cursors[(command.name, stream.stream_id)]
     if cursor is not None:
         wanted.walk(lambda: cursor_rules.as_told(wanted.state, stream, cursor))
@@ -213,10 +230,18 @@ def _ending(wanted: Wanted, txn_id: str, *, aborts: bool = True) -> None:
     for name, stream_id, _, _ in txn.pending:
         wanted.row(Table.STREAM, stream_id)
         wanted.row(Table.CURSOR, (name, stream_id))
+        wanted.row(Table.PENDING, (name, stream_id))
 
 
 def _end_txn(wanted: Wanted, command: c.EndTxn) -> None:
     _ending(wanted, command.txn_id, aborts=not command.commit)
+
+
+def _write_marker(wanted: Wanted, command: c.WriteMarker) -> None:
+    for topic, partition in command.streams:
+        wanted.stream(topic, partition)
+    if wanted.row(Table.HOLDER, command.producer_id) and (row := wanted.state.holders[command.producer_id]) is not None:
+        _ending(wanted, row.txn_id)
 
 
 def _expire_txn(wanted: Wanted, command: c.ExpireTxn) -> None:
@@ -231,7 +256,8 @@ def _add_to_txn(wanted: Wanted, command: c.AddToTxn) -> None:
 
 def _txn_cursors(wanted: Wanted, command: c.TxnCursors) -> None:
     wanted.row(Table.TXN, command.txn_id)
-    wanted.moves(command.moves)
+    for key in _given(wanted, command.moves):
+        wanted.row(Table.PENDING, key)
 
 
 def _get_stream(wanted: Wanted, command: c.GetStream) -> None:
@@ -276,12 +302,14 @@ _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
     c.DropStages: _stages,
     c.Publish: _publish,
     c.MoveCursors: _move_cursors,
+    c.CommitOffsets: _commit_offsets,
     c.ConfirmCursor: _confirm_cursor,
     c.DeleteCursor: _cursor,
     c.InitProducer: _init_producer,
     c.AddToTxn: _add_to_txn,
     c.TxnCursors: _txn_cursors,
     c.EndTxn: _end_txn,
+    c.WriteMarker: _write_marker,
     c.ExpireTxn: _expire_txn,
     c.ExpireStages: _stages,
     c.GetTopic: _topic_name,

@@ -76,6 +76,14 @@ class CursorDone(msgspec.Struct, gc=False):
     """Where the cursor stands; None if there is none."""
 
     cursor: Cursor | None
+    pending: tuple[str, ...] = ()
+    """The open txns that will move it when they commit."""
+
+
+class OffsetsCommitted(msgspec.Struct, gc=False):
+    """One answer per offset, in order: None for one that was stored."""
+
+    answers: "list[Refusal | None]"
 
 
 class TxnDone(msgspec.Struct, gc=False):
@@ -152,6 +160,8 @@ class TopicMissing(Refusal):
     code: ClassVar[str] = "topic_missing"
     topic: str
     partition: int = 0
+    also: tuple[tuple[str, int], ...] = ()
+    """Others that the same request names and that are not there either."""
 
 
 class TopicExists(Refusal):
@@ -463,6 +473,7 @@ Done = (
     | StageDone
     | ApplicationDone
     | CursorDone
+    | OffsetsCommitted
     | TxnDone
     | ReceiptFound
     | ProducerFound

@@ -82,8 +82,10 @@ def decide_cursor(state: State, command: GetCursor, _now_ns: int) -> Decision:
     stream = state.stream(command.topic, command.partition)
     if stream is None:
         return None, TopicMissing(command.topic, command.partition)
-    row = state.cursors[(command.name, stream.stream_id)]
-    return None, CursorDone(None if row is None else as_told(state, stream, row))
+    key = (command.name, stream.stream_id)
+    row, pending = state.cursors[key], state.pending[key]
+    waits = () if pending is None else tuple(pending.txn_ids)
+    return None, CursorDone(None if row is None else as_told(state, stream, row), waits)
 
 
 def decide_txn(state: State, command: GetTxn, _now_ns: int) -> Decision:

@@ -11,7 +11,19 @@ from typing import Any, Final
 import msgspec
 
 from oncelog.core.flat import Producer, ProducerClaim, Stream, Written
-from oncelog.core.rows import Application, Cursor, HoleChunk, Key, Remembered, Stage, Table, Topic, TopicConfig
+from oncelog.core.rows import (
+    Application,
+    Cursor,
+    Holder,
+    HoleChunk,
+    Key,
+    Pending,
+    Remembered,
+    Stage,
+    Table,
+    Topic,
+    TopicConfig,
+)
 from oncelog.core.state import Row
 from oncelog.core.txn import Txn
 from oncelog.limits import PRODUCER_BATCHES_REMEMBERED
@@ -84,6 +96,8 @@ _DECODERS: Final[dict[Table, Any]] = {
     Table.APPLICATION: msgspec.msgpack.Decoder(Application),
     Table.REMEMBERED: msgspec.msgpack.Decoder(Remembered),
     Table.HOLES: msgspec.msgpack.Decoder(HoleChunk),
+    Table.PENDING: msgspec.msgpack.Decoder(Pending),
+    Table.HOLDER: msgspec.msgpack.Decoder(Holder),
 }
 _BATCH_SHAPES: Final = ((int, int, bytes, int, int), (int, int, bytes, tuple, int))
 _BATCH_FIELDS: Final = 5
@@ -100,6 +114,8 @@ _SHAPES: Final[dict[Table, tuple[type, ...]]] = {
     Table.APPLICATION: (str,),
     Table.REMEMBERED: (str, str),
     Table.HOLES: (int, int),
+    Table.PENDING: (str, int),
+    Table.HOLDER: (int,),
 }
 assert set(_SHAPES) == set(_DECODERS) == set(Table)
 

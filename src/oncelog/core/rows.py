@@ -28,6 +28,8 @@ class Table(IntEnum):
     APPLICATION = 6  # key: application name
     REMEMBERED = 7  # key: (scope, id)
     HOLES = 8  # key: (stream id, chunk number)
+    PENDING = 9  # key: (cursor name, stream id)
+    HOLDER = 10  # key: producer id
 
 
 Key = str | int | tuple[int, str] | tuple[str, int] | tuple[str, str] | tuple[int, int]
@@ -85,6 +87,21 @@ class Cursor(msgspec.Struct, gc=False, array_like=True):
     metadata: str = ""
     pinned: bool = False
     used_ns: int = 0
+    given: bool = False
+    """The frontier is the client's own word, as a Kafka group's offset is: it may lie beyond the tail, and answers show
+    it as it was given."""
+
+
+class Pending(msgspec.Struct, gc=False, array_like=True):
+    """The open txns that will move a cursor when they commit, oldest first."""
+
+    txn_ids: list[str]
+
+
+class Holder(msgspec.Struct, gc=False, array_like=True):
+    """The txn id that a producer id belongs to."""
+
+    txn_id: str
 
 
 class Stage(msgspec.Struct, gc=False, array_like=True):

@@ -151,7 +151,7 @@ def decide_publish(state: State, command: Publish, now_ns: int) -> Decision:
     for move in command.cursors:
         stream = state.stream(move.topic, move.partition)
         extra = added.get(stream.stream_id, 0) if stream is not None else 0
-        operation, refusal = moved(state, move, now_ns, extra)
+        operation, refusal = moved(state, move, extra)
         if operation is None:
             assert refusal is not None
             return None, refusal

@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from oncelog.core.flat import Producer, Stream
-from oncelog.core.rows import Application, Cursor, HoleChunk, Key, Remembered, Stage, Table, Topic
+from oncelog.core.rows import Application, Cursor, Holder, HoleChunk, Key, Pending, Remembered, Stage, Table, Topic
 from oncelog.core.txn import Txn
 
-Row = Topic | Stream | Producer | Cursor | Txn | Stage | Application | Remembered | HoleChunk
+Row = Topic | Stream | Producer | Cursor | Txn | Stage | Application | Remembered | HoleChunk | Pending | Holder
 
 NO_STREAM: Final = 0
 """Stream ids start at 1; producers of commits are kept under 0."""
@@ -32,12 +32,14 @@ class State:
         "changed_topics",
         "cursors",
         "entry_number",
+        "holders",
         "holes",
         "ids",
         "ids_loaded",
         "ids_sealing",
         "next_id",
         "next_producer_id",
+        "pending",
         "producers",
         "remembered",
         "stages",
@@ -66,6 +68,8 @@ class State:
         self.applications: dict[str, Application | None] = {}
         self.remembered: dict[tuple[str, str], Remembered | None] = {}
         self.holes: dict[tuple[int, int], HoleChunk | None] = {}
+        self.pending: dict[tuple[str, int], Pending | None] = {}
+        self.holders: dict[int, Holder | None] = {}
         self.tables: tuple[dict[Key, Row | None], ...] = (  # type: ignore[assignment]
             self.topics,
             self.streams,
@@ -76,6 +80,8 @@ class State:
             self.applications,
             self.remembered,
             self.holes,
+            self.pending,
+            self.holders,
         )
         self.ids: dict[bytes, bytes] = {}
         """Hash -> packed value of every id since the generation began."""

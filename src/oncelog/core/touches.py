@@ -76,6 +76,23 @@ def _touch_cursor(wanted: Wanted, op: e.CursorSet | e.CursorDeleted) -> None:
     wanted.row(Table.STREAM, op.stream_id)
 
 
+def _touch_moved(wanted: Wanted, op: e.CursorMoved) -> None:
+    wanted.row(Table.STREAM, op.stream_id)
+    wanted.row(Table.CURSOR, (op.name, op.stream_id))
+
+
+def _touch_txn(wanted: Wanted, op: e.TxnSet | e.TxnAdded) -> None:
+    if wanted.row(Table.TXN, op.txn_id) and (txn := wanted.state.txns[op.txn_id]) is not None:
+        for name, stream_id, _, _ in txn.pending:
+            wanted.row(Table.PENDING, (name, stream_id))
+
+
+def _touch_offsets(wanted: Wanted, op: e.TxnOffsets | e.TxnOffsetsDropped) -> None:
+    wanted.row(Table.TXN, op.txn_id)
+    for name, stream_id, *_ in op.moves if isinstance(op, e.TxnOffsets) else op.cursors:
+        wanted.row(Table.PENDING, (name, stream_id))
+
+
 def _touch_stage(wanted: Wanted, op: e.StageAppended) -> None:
     wanted.row(Table.STAGE, op.stage_id)
 
@@ -108,12 +125,16 @@ _TOUCHES: Final[dict[type[e.Operation], Callable[[Wanted, Any], None]]] = {
     e.StageDropped: _touch_nothing,
     e.StagePublished: _touch_published,
     e.ApplicationSet: _touch_nothing,
-    e.TxnSet: _touch_nothing,
+    e.TxnSet: _touch_txn,
     e.TxnReleased: _touch_stream,
     e.ProducerIdsTaken: _touch_nothing,
     e.Moved: _touch_nothing,
     e.Carried: _touch_nothing,
     e.CarriedIds: _touch_nothing,
     e.CarriedCounters: _touch_nothing,
+    e.TxnAdded: _touch_txn,
+    e.TxnOffsets: _touch_offsets,
+    e.TxnOffsetsDropped: _touch_offsets,
+    e.CursorMoved: _touch_moved,
 }
 assert set(_TOUCHES) == set(e.OPERATIONS.values()), "every operation says what it touches"

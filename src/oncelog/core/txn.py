@@ -19,6 +19,7 @@ import msgspec
 
 from oncelog.limits import (
     KAFKA_EPOCH_MAX,
+    TXN_CHECK_INTERVAL_MS,
     TXN_ID_EXPIRY_MS,
     TXN_TIMEOUT_MS_DEFAULT,
     TXN_TIMEOUT_MS_MAX,
@@ -46,7 +47,7 @@ class TxnState(IntEnum):
 
 
 class TxnEvent(IntEnum):
-    """What can happen to a txn id. The last two come from timers."""
+    """What can happen to a txn id. TIMEOUT and EXPIRE come from timers."""
 
     INIT = 0
     ADD = 1  # streams or groups
@@ -56,6 +57,7 @@ class TxnEvent(IntEnum):
     ABORT = 5
     TIMEOUT = 6
     EXPIRE = 7
+    KILL = 8  # an administrator's abort, which names the holder that it saw
 
 
 class TxnRefusal(IntEnum):
@@ -68,6 +70,7 @@ class TxnRefusal(IntEnum):
     CONCURRENT = 4  # 51: retriable
     FENCED = 5  # 90, or 47 in old versions and on the data path
     NOT_IN_TXN = 6  # 120, or 48 in old versions
+    COORDINATOR_FENCED = 7  # 52: a marker of a coordinator that was replaced
 
 
 class Action(IntEnum):
@@ -92,6 +95,19 @@ class Action(IntEnum):
     REFUSE_MAPPING = 16
     REFUSE_CONCURRENT = 17
     REFUSE_NOT_IN_TXN = 18
+
+
+class TxnTimeouts(msgspec.Struct, frozen=True, gc=False):
+    """How long txns may take, and what becomes of one that took too long: seed 002's `TransactionTimeoutConfig`."""
+
+    check_interval_ms: int = TXN_CHECK_INTERVAL_MS
+    """How often the timer looks for txns that have timed out."""
+    write_abort_markers: bool = True
+    """Without them the records of a timed-out txn become holes all the same, and readers go on."""
+    fence_on_timeout: bool = True
+    """Without it the client keeps its epoch, and its late writes to the ended txn are refused."""
+    min_timeout_ms: int = TXN_TIMEOUT_MS_MIN
+    max_timeout_ms: int = TXN_TIMEOUT_MS_MAX
 
 
 class Txn(msgspec.Struct, gc=False, array_like=True):
@@ -127,6 +143,9 @@ class Txn(msgspec.Struct, gc=False, array_like=True):
         return self.started_ns + min(self.timeout_ms, self.patience_ms) * NS_PER_MS
 
 
+DEFAULT_TIMEOUTS: Final = TxnTimeouts()
+
+
 class TxnVerdict(msgspec.Struct, gc=False):
     """What to do, what to answer (None: success), and the numbers that the row has afterwards."""
 
@@ -152,6 +171,7 @@ TABLE: Final[dict[tuple[TxnState | None, TxnEvent], Action]] = {
     (None, _E.ABORT): _A.REFUSE_MAPPING,
     (None, _E.TIMEOUT): _A.NOTHING,
     (None, _E.EXPIRE): _A.NOTHING,
+    (None, _E.KILL): _A.NOTHING,
     (_S.EMPTY, _E.INIT): _A.BUMP,
     (_S.EMPTY, _E.ADD): _A.START,
     (_S.EMPTY, _E.WRITE): _A.REFUSE_NOT_IN_TXN,
@@ -160,6 +180,7 @@ TABLE: Final[dict[tuple[TxnState | None, TxnEvent], Action]] = {
     (_S.EMPTY, _E.ABORT): _A.REFUSE_INVALID_STATE,
     (_S.EMPTY, _E.TIMEOUT): _A.NOTHING,
     (_S.EMPTY, _E.EXPIRE): _A.FORGET,
+    (_S.EMPTY, _E.KILL): _A.NOTHING,
     (_S.ONGOING, _E.INIT): _A.BUMP_AND_ABORT,
     (_S.ONGOING, _E.ADD): _A.ADD,
     (_S.ONGOING, _E.WRITE): _A.WRITE,
@@ -168,6 +189,7 @@ TABLE: Final[dict[tuple[TxnState | None, TxnEvent], Action]] = {
     (_S.ONGOING, _E.ABORT): _A.END_ABORT,
     (_S.ONGOING, _E.TIMEOUT): _A.TIME_OUT,
     (_S.ONGOING, _E.EXPIRE): _A.NOTHING,
+    (_S.ONGOING, _E.KILL): _A.TIME_OUT,
     # Never stored. Once decided, an end must finish the way it was decided: no timer turns a commit into an abort.
     (_S.PREPARE_COMMIT, _E.INIT): _A.REFUSE_CONCURRENT,
     (_S.PREPARE_COMMIT, _E.ADD): _A.REFUSE_CONCURRENT,
@@ -177,6 +199,7 @@ TABLE: Final[dict[tuple[TxnState | None, TxnEvent], Action]] = {
     (_S.PREPARE_COMMIT, _E.ABORT): _A.REFUSE_INVALID_STATE,
     (_S.PREPARE_COMMIT, _E.TIMEOUT): _A.END_COMMIT,
     (_S.PREPARE_COMMIT, _E.EXPIRE): _A.NOTHING,
+    (_S.PREPARE_COMMIT, _E.KILL): _A.REFUSE_CONCURRENT,
     (_S.PREPARE_ABORT, _E.INIT): _A.REFUSE_CONCURRENT,
     (_S.PREPARE_ABORT, _E.ADD): _A.REFUSE_CONCURRENT,
     (_S.PREPARE_ABORT, _E.WRITE): _A.REFUSE_CONCURRENT,
@@ -185,6 +208,7 @@ TABLE: Final[dict[tuple[TxnState | None, TxnEvent], Action]] = {
     (_S.PREPARE_ABORT, _E.ABORT): _A.REFUSE_CONCURRENT,
     (_S.PREPARE_ABORT, _E.TIMEOUT): _A.END_ABORT,
     (_S.PREPARE_ABORT, _E.EXPIRE): _A.NOTHING,
+    (_S.PREPARE_ABORT, _E.KILL): _A.REFUSE_CONCURRENT,
     # Complete* is kept so that a retried end succeeds. A late write of the ended txn is refused: were it let in, it
     # would open a txn that nobody ends, and the stream's stable offset would be stuck (KAFKA-12671).
     (_S.COMPLETE_COMMIT, _E.INIT): _A.BUMP,
@@ -195,6 +219,7 @@ TABLE: Final[dict[tuple[TxnState | None, TxnEvent], Action]] = {
     (_S.COMPLETE_COMMIT, _E.ABORT): _A.REFUSE_INVALID_STATE,
     (_S.COMPLETE_COMMIT, _E.TIMEOUT): _A.NOTHING,
     (_S.COMPLETE_COMMIT, _E.EXPIRE): _A.FORGET,
+    (_S.COMPLETE_COMMIT, _E.KILL): _A.NOTHING,
     (_S.COMPLETE_ABORT, _E.INIT): _A.BUMP,
     (_S.COMPLETE_ABORT, _E.ADD): _A.START,
     (_S.COMPLETE_ABORT, _E.WRITE): _A.REFUSE_NOT_IN_TXN,
@@ -203,6 +228,7 @@ TABLE: Final[dict[tuple[TxnState | None, TxnEvent], Action]] = {
     (_S.COMPLETE_ABORT, _E.ABORT): _A.REPEAT,
     (_S.COMPLETE_ABORT, _E.TIMEOUT): _A.NOTHING,
     (_S.COMPLETE_ABORT, _E.EXPIRE): _A.FORGET,
+    (_S.COMPLETE_ABORT, _E.KILL): _A.NOTHING,
     (_S.DEAD, _E.INIT): _A.ALLOCATE,
     (_S.DEAD, _E.ADD): _A.REFUSE_MAPPING,
     (_S.DEAD, _E.WRITE): _A.REFUSE_MAPPING,
@@ -211,6 +237,7 @@ TABLE: Final[dict[tuple[TxnState | None, TxnEvent], Action]] = {
     (_S.DEAD, _E.ABORT): _A.REFUSE_MAPPING,
     (_S.DEAD, _E.TIMEOUT): _A.NOTHING,
     (_S.DEAD, _E.EXPIRE): _A.FORGET,
+    (_S.DEAD, _E.KILL): _A.NOTHING,
 }
 """The rule, for a caller whose identity has been checked."""
 
@@ -245,7 +272,7 @@ _REFUSAL_OF: Final[dict[Action, TxnRefusal]] = {
 
 
 # CPython 3.11 takes 0.1 µs to fetch an enum member from its class; what every call passes is fetched once.
-_INIT, _TIMEOUT, _EXPIRE = _E.INIT, _E.TIMEOUT, _E.EXPIRE
+_INIT, _TIMEOUT, _EXPIRE, _KILL = _E.INIT, _E.TIMEOUT, _E.EXPIRE, _E.KILL
 _DEAD = _S.DEAD
 _ADD, _WRITE, _OFFSETS, _TIME_OUT = _A.ADD, _A.WRITE, _A.OFFSETS, _A.TIME_OUT
 
@@ -260,6 +287,7 @@ def judge(
     txn_id: str | None = None,
     timeout_ms: int | None = None,
     reject_timeout: bool = False,
+    timeouts: TxnTimeouts = DEFAULT_TIMEOUTS,
     fence_on_timeout: bool = True,
     streams: Collection[int] | None = None,
     groups: Collection[str] | None = None,
@@ -274,7 +302,7 @@ def judge(
         return _refuse(txn, TxnRefusal.ID_EMPTY)
     state = None if txn is None else txn.state
     if event is _INIT:
-        return _judge_init(txn, state, producer_id, epoch, timeout_ms, reject_timeout)
+        return _judge_init(txn, state, producer_id, epoch, timeout_of(timeout_ms, timeouts, reject=reject_timeout))
     if txn is None or state is _DEAD:
         return _from_table(txn, TABLE[state, event])
     if event is _TIMEOUT or event is _EXPIRE:
@@ -288,7 +316,7 @@ def judge(
     action = TABLE[state, event]
     if txn.abort_unseen:
         action = ABORT_UNSEEN_TABLE.get(event, action)
-    if action is _TIME_OUT and fence_on_timeout:
+    if action is _TIME_OUT and (fence_on_timeout or event is _KILL):
         return _bumped(txn, action, None, identified=False)
     if action is _ADD and streams is not None and groups is not None and _holds(txn, streams, groups):
         action = Action.REPEAT
@@ -298,10 +326,9 @@ def judge(
 
 
 def _judge_init(
-    txn: Txn | None, state: TxnState | None, producer_id: int, epoch: int, timeout_ms: int | None, reject_timeout: bool
+    txn: Txn | None, state: TxnState | None, producer_id: int, epoch: int, timeout_ms: int | None
 ) -> TxnVerdict:
     """INIT: a newcomer takes the txn id over and fences; a holder that names itself moves on to its next epoch."""
-    timeout_ms = timeout_of(timeout_ms, reject=reject_timeout)
     if timeout_ms is None:
         return _refuse(txn, TxnRefusal.TIMEOUT_OUT_OF_RANGE)
     action = TABLE[state, TxnEvent.INIT]
@@ -436,12 +463,14 @@ def next_txn(
     return row
 
 
-def timeout_of(asked_ms: int | None, *, reject: bool) -> int | None:
-    """The timeout to store: clamped, or as Kafka does it, None for one out of (0, TXN_TIMEOUT_MS_MAX]."""
+def timeout_of(asked_ms: int | None, timeouts: TxnTimeouts = DEFAULT_TIMEOUTS, *, reject: bool) -> int | None:
+    """The timeout to store: clamped, or as Kafka does it, None for one out of (0, max_timeout_ms]."""
+    least, most = timeouts.min_timeout_ms, timeouts.max_timeout_ms
+    default = min(max(TXN_TIMEOUT_MS_DEFAULT, least), most)
     if reject:
-        asked_ms = TXN_TIMEOUT_MS_DEFAULT if asked_ms is None else asked_ms
-        return asked_ms if 0 < asked_ms <= TXN_TIMEOUT_MS_MAX else None
-    return min(max(asked_ms or TXN_TIMEOUT_MS_DEFAULT, TXN_TIMEOUT_MS_MIN), TXN_TIMEOUT_MS_MAX)
+        asked_ms = default if asked_ms is None else asked_ms
+        return asked_ms if 0 < asked_ms <= most else None
+    return min(max(asked_ms or default, least), most)
 
 
 def merge_range(ranges: list[int], first: int, next_: int) -> list[int]:

@@ -8,35 +8,39 @@ stream's stable offset, the pending cursors, fences, and the txn's own row. So i
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.append import kafka_name
-from oncelog.core.command import AddToTxn, EndTxn, ExpireTxn, InitProducer, TxnCursors
-from oncelog.core.cursor import moved
+from oncelog.core.command import AddToTxn, EndTxn, ExpireTxn, InitProducer, TxnCursors, WriteMarker
+from oncelog.core.cursor import given
 from oncelog.core.entry import (
     CONTROL,
     Appended,
     Compound,
-    CursorSet,
+    CursorMoved,
     Entry,
     HolesAdded,
     Operation,
     ProducerFenced,
     ProducerIdsTaken,
+    TxnAdded,
+    TxnOffsets,
     TxnReleased,
     TxnSet,
 )
 from oncelog.core.names import entry_refused
 from oncelog.core.outcome import (
     CommitConfirmed,
+    OffsetsCommitted,
     Outcome,
     Refusal,
     TooLarge,
     TopicMissing,
     TxnDone,
+    TxnRefused,
 )
 from oncelog.core.producer import SequenceMode
 from oncelog.core.refuse import refusal_of_txn
-from oncelog.core.rows import Cause, Cursor
+from oncelog.core.rows import Cause
 from oncelog.core.state import State
-from oncelog.core.txn import Action, Txn, TxnEvent, TxnVerdict, judge, next_txn
+from oncelog.core.txn import Action, Txn, TxnEvent, TxnRefusal, TxnState, TxnVerdict, judge, next_txn
 
 Decision = tuple[Entry | None, Outcome]
 
@@ -49,8 +53,9 @@ _ENDS = {
 }
 """Actions that end the open txn, and whether they commit it."""
 
-COORDINATOR_EPOCH = 0
-"""There is one coordinator and it never changes."""
+COORDINATOR_EPOCH = 1
+"""There is one coordinator and it never changes. Not 0, so that a marker of somebody who was never told our epoch is
+refused."""
 
 
 def decide_init(state: State, command: InitProducer, now_ns: int) -> Decision:
@@ -67,6 +72,7 @@ def decide_init(state: State, command: InitProducer, now_ns: int) -> Decision:
         now_ns=now_ns,
         timeout_ms=command.timeout_ms,
         reject_timeout=command.reject_timeout,
+        timeouts=command.timeouts,
     )
     if verdict.action in _CHANGES_NOTHING:
         return None, refusal_of_txn(verdict) or TxnDone(verdict.producer_id, verdict.epoch)
@@ -83,16 +89,13 @@ def decide_init(state: State, command: InitProducer, now_ns: int) -> Decision:
 
 def decide_add(state: State, command: AddToTxn, now_ns: int) -> Decision:
     """Streams and groups that the txn will touch: all of them or none."""
-    stream_ids: list[int] = []
-    for topic, partition in command.streams:
-        stream = state.stream(topic, partition)
-        if stream is None:
-            return None, TopicMissing(topic, partition)
-        stream_ids.append(stream.stream_id)
+    stream_ids, refusal = _named_streams(state, command.streams)
+    if refusal is not None:
+        return None, refusal
     txn = state.txns[command.txn_id]
     verdict = judge(
         txn,
-        TxnEvent.ADD,
+        TxnEvent.WRITE if command.verify_only else TxnEvent.ADD,
         producer_id=command.producer_id,
         epoch=command.epoch,
         now_ns=now_ns,
@@ -100,35 +103,64 @@ def decide_add(state: State, command: AddToTxn, now_ns: int) -> Decision:
         streams=stream_ids,
         groups=command.groups,
     )
-    if verdict.action in _CHANGES_NOTHING:
+    if verdict.action in _CHANGES_NOTHING or verdict.action is Action.WRITE:
         return None, refusal_of_txn(verdict) or TxnDone(verdict.producer_id, verdict.epoch)
-    row = next_txn(txn, verdict, txn_id=command.txn_id, now_ns=now_ns, streams=stream_ids, groups=command.groups)
-    assert row is not None
-    for stream_id in stream_ids:
-        # The stream with the shortest patience decides how long the txn may hold back its stable offset.
-        added = state.streams[stream_id]
-        assert added is not None
-        row.patience_ms = min(row.patience_ms, added.config.txn_timeout_ms_max)
-    if (refusal := _row_refused(row)) is not None:
+    assert txn is not None
+    starts = verdict.action is Action.START
+    added = _added(state, txn, stream_ids, command.groups, starts=starts)
+    streams = [*([] if starts else txn.streams), *added.streams]
+    groups = [*([] if starts else txn.groups), *added.groups]
+    refusal = _txn_refused(streams, groups, [] if starts else txn.pending, command.streams_max)
+    if refusal is not None:
         return None, refusal
-    return Compound(now_ns, [TxnSet(command.txn_id, row)]), TxnDone(row.producer_id, row.epoch)
+    return Compound(now_ns, [added]), TxnDone(verdict.producer_id, verdict.epoch)
 
 
-def _row_refused(row: Txn) -> Refusal | None:
+def _named_streams(state: State, names: list[tuple[str, int]]) -> tuple[list[int], Refusal | None]:
+    """Their ids, in order; a refusal that names every one that is not there."""
+    found = [(name, state.stream(*name)) for name in names]
+    missing = [name for name, stream in found if stream is None]
+    if missing:
+        (topic, partition), *others = missing
+        return [], TopicMissing(topic, partition, also=tuple(others))
+    return [stream.stream_id for _, stream in found if stream is not None], None
+
+
+def _added(state: State, txn: Txn, stream_ids: list[int], groups: list[str], *, starts: bool) -> TxnAdded:
+    """What is new for the txn. The stream with the shortest patience decides how long the txn may hold back its stable
+    offset."""
+    patience_ms = limits.TXN_TIMEOUT_MS_MAX
+    for stream_id in stream_ids:
+        stream = state.streams[stream_id]
+        assert stream is not None
+        patience_ms = min(patience_ms, stream.config.txn_timeout_ms_max)
+    new_streams = [stream_id for stream_id in dict.fromkeys(stream_ids) if starts or stream_id not in txn.streams]
+    new_groups = [group for group in dict.fromkeys(groups) if starts or group not in txn.groups]
+    return TxnAdded(txn.txn_id, new_streams, new_groups, patience_ms, starts)
+
+
+def _txn_refused(
+    streams: list[int], groups: list[str], pending: list[tuple[str, int, int, str]], streams_max: int
+) -> Refusal | None:
     """Whether the txn names more than the entry that ends it could hold. Every stretch it may yet write counts now:
     a txn that was let in must be able to end."""
-    for what, count in (("streams", len(row.streams)), ("groups", len(row.groups)), ("moves", len(row.pending))):
-        if count > limits.COMMIT_APPENDS_MAX:
-            return TooLarge(f"{what} in one txn", limits.COMMIT_APPENDS_MAX, count)
-    size = limits.TXN_RANGES_MAX * limits.TXN_RANGE_BYTES + limits.TXN_STREAM_BYTES * len(row.streams)
-    size += sum(8 + len(group.encode()) for group in row.groups)
-    for name, _, _, metadata in row.pending:
+    most = limits.COMMIT_APPENDS_MAX
+    for what, count, bound in (
+        ("streams", len(streams), min(streams_max, most)),
+        ("groups", len(groups), most),
+        ("moves", len(pending), most),
+    ):
+        if count > bound:
+            return TooLarge(f"{what} in one txn", bound, count)
+    size = limits.TXN_RANGES_MAX * limits.TXN_RANGE_BYTES + limits.TXN_STREAM_BYTES * len(streams)
+    size += sum(8 + len(group.encode()) for group in groups)
+    for name, _, _, metadata in pending:
         size += 64 + len(name.encode()) + len(metadata.encode())
     return entry_refused("txn", size)
 
 
 def decide_cursors(state: State, command: TxnCursors, now_ns: int) -> Decision:
-    """Cursor moves that come true if the txn commits."""
+    """Cursor moves that come true if the txn commits: each is answered alone."""
     txn = state.txns[command.txn_id]
     verdict = judge(
         txn,
@@ -141,18 +173,22 @@ def decide_cursors(state: State, command: TxnCursors, now_ns: int) -> Decision:
     )
     if (refusal := refusal_of_txn(verdict)) is not None:
         return None, refusal
-    pending: list[tuple[str, int, int, str]] = []
+    assert txn is not None
+    answers: list[Refusal | None] = []
+    moves: list[tuple[str, int, int, str]] = []
     for move in command.moves:
-        operation, refusal = moved(state, move, now_ns)
-        if operation is None:
-            assert refusal is not None
-            return None, refusal
-        pending.append((move.name, operation.stream_id, move.frontier, move.metadata))
-    row = next_txn(txn, verdict, txn_id=command.txn_id, now_ns=now_ns, pending=pending)
-    assert row is not None
-    if (refusal := _row_refused(row)) is not None:
+        operation, refusal = given(state, move)
+        answers.append(refusal)
+        if operation is not None:
+            moves.append((move.name, operation.stream_id, operation.frontier, operation.metadata))
+    if not moves:
+        return None, OffsetsCommitted(answers)
+    renewed = {move[:2] for move in moves}
+    pending = [move for move in txn.pending if move[:2] not in renewed] + moves
+    refusal = _txn_refused(list(txn.streams), txn.groups, pending, limits.COMMIT_APPENDS_MAX)
+    if refusal is not None:
         return None, refusal
-    return Compound(now_ns, [TxnSet(command.txn_id, row)]), TxnDone(row.producer_id, row.epoch)
+    return Compound(now_ns, [TxnOffsets(command.txn_id, moves)]), OffsetsCommitted(answers)
 
 
 def decide_end(state: State, command: EndTxn, now_ns: int) -> Decision:
@@ -166,6 +202,27 @@ def decide_end(state: State, command: EndTxn, now_ns: int) -> Decision:
         now_ns=now_ns,
         txn_id=command.txn_id,
     )
+    return _finish(state, txn, verdict, now_ns)
+
+
+def decide_marker(state: State, command: WriteMarker, now_ns: int) -> Decision:
+    """An administrator's abort ends and fences the whole txn. Where no txn is open, an abort has nothing to do, as a
+    commit has of one that was committed; an open txn is committed by its own producer alone."""
+    producer_id, epoch = command.producer_id, command.epoch
+    if 0 <= command.coordinator_epoch < COORDINATOR_EPOCH:
+        return None, TxnRefused(TxnRefusal.COORDINATOR_FENCED.name, producer_id, epoch)
+    stream_ids, refusal = _named_streams(state, command.streams)
+    if refusal is not None:
+        return None, refusal
+    holder = state.holders[producer_id]
+    txn = None if holder is None else state.txns[holder.txn_id]
+    if txn is None or (txn.state is TxnState.ONGOING and not any(id_ in txn.streams for id_ in stream_ids)):
+        return None, TxnDone(producer_id, epoch)
+    if command.commit:
+        if txn.state is TxnState.COMPLETE_COMMIT:
+            return None, TxnDone(producer_id, epoch)
+        return None, TxnRefused(TxnRefusal.INVALID_STATE.name, txn.producer_id, txn.epoch)
+    verdict = judge(txn, TxnEvent.KILL, producer_id=producer_id, epoch=epoch, now_ns=now_ns)
     return _finish(state, txn, verdict, now_ns)
 
 
@@ -223,19 +280,18 @@ def _end_operations(
             operations.append(Appended(stream_id, stream.tail, 1, marker, now_ns, CONTROL))
         operations.append(TxnReleased(stream_id, txn.producer_id))
     if commit:
-        operations += _pending_cursors(state, txn, now_ns)
+        operations += _pending_cursors(state, txn)
     return operations
 
 
-def _pending_cursors(state: State, txn: Txn, now_ns: int) -> list[Operation]:
-    """The last move of each cursor wins, as if they had been made one after another."""
-    last = {(name, stream_id): (offset, metadata) for name, stream_id, offset, metadata in txn.pending}
+def _pending_cursors(state: State, txn: Txn) -> list[Operation]:
+    """The moves that waited for the commit. They are a group's own word, as if it had committed them now."""
     moves: list[Operation] = []
-    for (name, stream_id), (offset, metadata) in last.items():
+    for name, stream_id, offset, metadata in txn.pending:
         stream = state.streams[stream_id]
         if stream is None or stream.deleted_ns:
             continue
         old = state.cursors[(name, stream_id)]
         pinned = old is not None and old.pinned
-        moves.append(CursorSet(name, stream_id, Cursor(offset, [], metadata, pinned, now_ns)))
+        moves.append(CursorMoved(name, stream_id, offset, metadata, pinned, given=True))
     return moves

@@ -17,6 +17,7 @@ from oncelog import limits
 from oncelog.core.command import Command, Publish
 from oncelog.core.names import command_refused
 from oncelog.core.outcome import Outcome, Refusal, Stopping
+from oncelog.core.txn import DEFAULT_TIMEOUTS, TxnTimeouts
 from oncelog.engine.clock import SteadyClock
 from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.damage import damaged
@@ -46,6 +47,7 @@ class Settings(msgspec.Struct, gc=False):
 
     segment_bytes: int = limits.SEGMENT_BYTES_DEFAULT
     checkpoint_bytes: int = limits.CHECKPOINT_BYTES
+    txn_timeouts: TxnTimeouts = DEFAULT_TIMEOUTS
 
 
 class Engine:
@@ -76,6 +78,7 @@ class Engine:
         self._index = store.index
         self._building = IndexBuilding(builder, loop, self._built, self._index_full, self._fail)
         self._timers = store.timers
+        self._timers.timeouts = settings.txn_timeouts
         self.view = store.view
         self.commits = CommitLoop(store.state, store.journal, store.index, store.places, store.view, clock)
         self.commits.on_applied = store.timers.applied

@@ -1,19 +1,26 @@
-"""Pages of topics, producers and cursors: rows newer than the index over the index's, in the order of their names.
+"""Pages of topics, producers, cursors and txns, by name: rows newer than the index over the index's.
 
 Topics come from the read view, so they are durable. Producers and cursors come from the writer's own rows; whoever
 lists them sends the page through the gate, like every other answer.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from oncelog.core.flat import Producer
 from oncelog.core.rows import Cursor, Key, Table, Topic
 from oncelog.core.state import Row, State
+from oncelog.core.txn import Txn
 from oncelog.engine.read_view import ReadView
 from oncelog.storage.index.interface import Index
 
 R = TypeVar("R")
+
+CONSUMER_ROWS: Final = 1_000
+"""Cursors looked at in one go for the names of their consumers."""
+
+LAST_STREAM: Final = 2**64 - 1
+"""Behind every stream of a consumer."""
 
 
 class Page(NamedTuple, Generic[R]):
@@ -82,4 +89,39 @@ def list_cursors(state: State, index: Index, prefix: str, after: tuple[str, int]
     newer = [
         (key, row) for key, row in state.cursors.items() if (after is None or key > after) and key[0].startswith(prefix)
     ]
+    return _merged(found, newer, limit)
+
+
+def list_consumer(state: State, index: Index, name: str, after_stream: int, limit: int) -> Page[Cursor]:
+    """The cursors of one consumer, behind a stream (-1: from the first one). Keys are (name, stream)."""
+    after = (name, after_stream) if after_stream >= 0 else None
+    behind = index.scan(Table.CURSOR, after, limit + 1, name)
+    found = [(key, row) for key, row in behind if _name_of(key) == name]
+    newer = [(key, row) for key, row in state.cursors.items() if key[0] == name and key[1] > after_stream]
+    return _merged(found, newer, limit)
+
+
+def list_consumer_names(state: State, index: Index, prefix: str, after: str, limit: int) -> Page[None]:
+    """Names of consumers behind `after`, each once."""
+    names: list[str] = []
+    place: tuple[str, int] | None = (after, LAST_STREAM) if after else None
+    while len(names) <= limit:
+        page = list_cursors(state, index, prefix, place, CONSUMER_ROWS)
+        names += [name for name in dict.fromkeys(_name_of(key) for key, _ in page.rows) if name not in names[-1:]]
+        place = page.next
+        if place is None:
+            break
+    return Page([(name, None) for name in names[:limit]], names[limit - 1] if len(names) > limit else None)
+
+
+def _name_of(key: Any) -> str:
+    """The consumer of a cursor's key."""
+    name: str = key[0]
+    return name
+
+
+def list_txns(state: State, index: Index, prefix: str, after: str, limit: int) -> Page[Txn]:
+    """Txns behind `after` whose ids begin with `prefix`."""
+    found = index.scan(Table.TXN, after or None, limit + 1, prefix)
+    newer = [(txn_id, row) for txn_id, row in state.txns.items() if txn_id > after and txn_id.startswith(prefix)]
     return _merged(found, newer, limit)

@@ -13,9 +13,20 @@ from oncelog.core.flat import Producer, Stream
 from oncelog.core.holes import ChunkMissing
 from oncelog.core.memory import living
 from oncelog.core.rows import Cursor, Stage, Table, Topic
+from oncelog.core.state import copied_txn
+from oncelog.core.txn import Txn
 from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.cut import Cut, take_cut
-from oncelog.engine.listing import ListedCursor, Page, list_cursors, list_producers, list_topics
+from oncelog.engine.listing import (
+    ListedCursor,
+    Page,
+    list_consumer,
+    list_consumer_names,
+    list_cursors,
+    list_producers,
+    list_topics,
+    list_txns,
+)
 from oncelog.engine.read_view import StreamView
 from oncelog.storage.index.interface import Index
 
@@ -56,12 +67,37 @@ class Lookups:
     ) -> None:
         """Cursors by name and stream, told once they are durable. Those of deleted topics are left out."""
         page = list_cursors(self._state, self._index, prefix, after, limit)
+        listed = self._listed(page)
+        self._commits.gate(lambda: told(listed, page.next))
+
+    def consumer(
+        self, name: str, after_stream: int, limit: int, on_page: Callable[[list[ListedCursor], Any], None]
+    ) -> None:
+        """The cursors of one consumer, by stream id (-1: from the first one), once they are durable. `next` is the key
+        (name, stream id) to go on behind, or None."""
+        page = list_consumer(self._state, self._index, name, after_stream, limit)
+        listed = self._listed(page)
+        self._commits.gate(lambda: on_page(listed, page.next))
+
+    def consumer_names(self, prefix: str, after: str, limit: int, on_page: Callable[[Page[None]], None]) -> None:
+        """Consumers by name, each once, when what is known of them is durable."""
+        page = list_consumer_names(self._state, self._index, prefix, after, limit)
+        self._commits.gate(lambda: on_page(page))
+
+    def txns(self, prefix: str, after: str, limit: int, on_page: Callable[[Page[Txn]], None]) -> None:
+        """Txns by id, when what is known of them is durable."""
+        page = list_txns(self._state, self._index, prefix, after, limit)
+        copied = Page([(txn_id, copied_txn(txn)) for txn_id, txn in page.rows], page.next)
+        self._commits.gate(lambda: on_page(copied))
+
+    def _listed(self, page: Page[Cursor]) -> list[ListedCursor]:
+        """Cursors as they are shown; those of deleted topics are left out."""
         listed = []
         for (name, stream_id), row in page.rows:
             stream = self.stream_row(stream_id)
             if stream is not None and not stream.deleted_ns:
                 listed.append(ListedCursor(name, stream.topic, stream.partition, self._as_told(stream, row)))
-        self._commits.gate(lambda: told(listed, page.next))
+        return listed
 
     def _as_told(self, stream: Stream, cursor: Cursor) -> Cursor:
         """The cursor as a query for it alone tells it; chunks of holes on its way are loaded as for a command."""

@@ -62,7 +62,7 @@ def open_store(disk: Disk, index: Index, catch_up: Callable[[int], None], *, seg
             replay_group(state, index, places, group, payload)
     except OSError as error:
         raise DiskFault(f"cannot replay the journal: {error.strerror}", hint="check the device") from error
-    timers = Timers(journal.payload_bytes_max)
+    timers = Timers(journal.payload_bytes_max, state.txns)
     for table in (Table.TXN, Table.STAGE):
         _watch(table, index, state, timers)
     view = ReadView(index, first_entry)

@@ -5,15 +5,24 @@ one here. What the core could not end is asked again at the next check.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 from oncelog import limits
 from oncelog.core.command import ExpireStages, ExpireTxn
-from oncelog.core.entry import Compound, Entry, StageAppended, StageDropped, StageOpened, StagePublished, TxnSet
+from oncelog.core.entry import (
+    Compound,
+    Entry,
+    StageAppended,
+    StageDropped,
+    StageOpened,
+    StagePublished,
+    TxnAdded,
+    TxnSet,
+)
 from oncelog.core.outcome import Outcome, Refusal
 from oncelog.core.rows import Stage, Table
-from oncelog.core.txn import NS_PER_MS, Txn, TxnState
+from oncelog.core.txn import DEFAULT_TIMEOUTS, NS_PER_MS, Txn, TxnState
 
 Expiry = ExpireTxn | ExpireStages
 
@@ -83,8 +92,13 @@ class Deadlines(Generic[K]):
 class Timers:
     """Deadlines of open txns, of idle txn ids, and of stages."""
 
-    def __init__(self, payload_bytes_max: int) -> None:
-        """`payload_bytes_max` is what one group of the journal holds: small segments take small slices."""
+    def __init__(self, payload_bytes_max: int, txns: Mapping[str, Txn | None]) -> None:
+        """`payload_bytes_max` is what one group of the journal holds: small segments take small slices. `txns` are the
+        writer's own rows: the row of an entry that was just applied is among them."""
+        self._txns = txns
+        self.timeouts = DEFAULT_TIMEOUTS
+        """What the server was started with."""
+        self._txns_checked_ns = 0
         self._stages_max = (payload_bytes_max - limits.ENTRY_OVERHEAD_BYTES) // limits.PUBLISHED_STAGE_BYTES
         assert self._stages_max > 0
         self._open_txns = Deadlines[str]()
@@ -114,6 +128,10 @@ class Timers:
                 case TxnSet():
                     self._open_txns.remove(operation.txn_id)
                     self._idle_txns.remove(operation.txn_id)
+                case TxnAdded():
+                    row = self._txns[operation.txn_id]
+                    assert row is not None, "the entry was applied"
+                    self._watch_txn(row)
                 case StageOpened():
                     self._ttl_ms[operation.stage_id] = operation.ttl_ms
                     self._renew(operation.stage_id, entry.time_ns)
@@ -133,9 +151,12 @@ class Timers:
         self._stages.set(stage_id, time_ns + self._ttl_ms[stage_id] * NS_PER_MS)
 
     def due(self, now_ns: int) -> Iterator[Expiry]:
-        """Commands for everything whose time has come."""
-        for txn_id in self._open_txns.take(now_ns) + self._idle_txns.take(now_ns):
-            yield ExpireTxn(txn_id)
+        """Commands for everything whose time has come. Txns are looked at every `check_interval_ms` alone."""
+        timeouts = self.timeouts
+        if not 0 <= now_ns - self._txns_checked_ns < timeouts.check_interval_ms * NS_PER_MS:
+            self._txns_checked_ns = now_ns
+            for txn_id in self._open_txns.take(now_ns) + self._idle_txns.take(now_ns):
+                yield ExpireTxn(txn_id, timeouts.fence_on_timeout, timeouts.write_abort_markers)
         stages = self._stages.take(now_ns)
         slice_ = min(limits.STAGES_PER_PUBLISH_MAX, self._stages_max)
         for first in range(0, len(stages), slice_):

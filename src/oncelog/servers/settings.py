@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from oncelog import limits
+from oncelog.core.txn import TxnTimeouts
 from oncelog.engine import engine
 from oncelog.engine.open import SEGMENT_BYTES_IN_MEMORY
 from oncelog.errors import OncelogError
@@ -172,6 +173,60 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = limits.CHECKPOINT_BYTES
 
 
+class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How long transactions may take, and what becomes of one that took too long."""
+
+    check_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=10 * MINUTE_MS,
+            description="How often the server looks for transactions that have timed out: one ends within its timeout "
+            "plus this",
+        ),
+    ] = limits.TXN_CHECK_INTERVAL_MS
+    write_abort_markers: Annotated[
+        bool,
+        Meta(
+            description="Write abort markers for a transaction that timed out. Without them its records are hidden all "
+            "the same, but a Kafka client that reads committed data sees no marker"
+        ),
+    ] = True
+    fence_on_timeout: Annotated[
+        bool,
+        Meta(
+            description="Fence the producer of a transaction that timed out. Without it the producer keeps its epoch, "
+            "and its late writes to that transaction are refused"
+        ),
+    ] = True
+    min_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=limits.TXN_TIMEOUT_MS_MIN,
+            le=limits.TXN_TIMEOUT_MS_MAX,
+            description="The shortest timeout of a transaction; a shorter one that a client asks for is raised to it",
+        ),
+    ] = limits.TXN_TIMEOUT_MS_MIN
+    max_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=limits.TXN_TIMEOUT_MS_MIN,
+            le=limits.TXN_TIMEOUT_MS_MAX,
+            description="The longest timeout of a transaction; a longer one that a client asks for is lowered to it",
+        ),
+    ] = limits.TXN_TIMEOUT_MS_MAX
+
+    @property
+    def timeouts(self) -> TxnTimeouts:
+        return TxnTimeouts(
+            self.check_interval_ms,
+            self.write_abort_markers,
+            self.fence_on_timeout,
+            min(self.min_timeout_ms, self.max_timeout_ms),
+            self.max_timeout_ms,
+        )
+
+
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All of them. Either `data` or `in_memory` is given: nobody's records go to a place that was guessed."""
 
@@ -184,10 +239,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     http: HttpSettings = HttpSettings()
     storage: StorageSettings = StorageSettings()
+    transactions: TransactionSettings = TransactionSettings()
 
     @property
     def engine(self) -> engine.Settings:
-        return engine.Settings(self.storage.segment_bytes, self.storage.checkpoint_bytes)
+        return engine.Settings(self.storage.segment_bytes, self.storage.checkpoint_bytes, self.transactions.timeouts)
 
 
 # --- what there is ---------------------------------------------------------------------------------------------

@@ -21,7 +21,9 @@ class CursorModel(MemoryModel):
             self.set_cursor(move.name, move.topic, move.partition, move.frontier, move.metadata, move.pinned)
         return o.CommitConfirmed([])
 
-    def set_cursor(self, name: str, topic: str, partition: int, frontier: int, metadata: str, pinned: bool) -> None:
+    def set_cursor(
+        self, name: str, topic: str, partition: int, frontier: int, metadata: str, pinned: bool, *, given: bool = False
+    ) -> None:
         """Put a cursor somewhere."""
         stream = self.stream(topic, partition)
         assert stream is not None
@@ -31,6 +33,7 @@ class CursorModel(MemoryModel):
             "metadata": metadata,
             "pinned": pinned,
             "used": self.now,
+            "given": given,
         }
 
     def confirm_cursor(self, command: c.ConfirmCursor) -> o.Outcome:
@@ -50,6 +53,7 @@ class CursorModel(MemoryModel):
                 "metadata": row["metadata"] if row else "",
                 "pinned": command.pinned,
                 "used": self.now,
+                "given": row["given"] if row else False,
             }
             self.cursors[(command.name, stream["id"])] = row
         return o.CursorDone(shown(row))
@@ -76,10 +80,15 @@ class CursorModel(MemoryModel):
         if stream is None:
             return o.TopicMissing(command.topic, command.partition)
         row = self.cursors.get((command.name, stream["id"]))
-        if row is None:
-            return o.CursorDone(None)
+        waits = self.waiting_txns(command.name, stream["id"])
+        if row is None or row["given"]:
+            return o.CursorDone(None if row is None else shown(row), waits)
         frontier, confirmed = self.settled(stream, row["frontier"], row["confirmed"])
-        return o.CursorDone(shown({**row, "frontier": frontier, "confirmed": confirmed}))
+        return o.CursorDone(shown({**row, "frontier": frontier, "confirmed": confirmed}), waits)
+
+    def waiting_txns(self, name: str, stream_id: int) -> tuple[str, ...]:
+        """The open txns that will move a cursor."""
+        raise NotImplementedError
 
     def delete_cursor(self, command: c.DeleteCursor) -> o.Outcome:
         """Forget a consumer."""
@@ -109,4 +118,4 @@ def shown(row: Thing) -> Cursor:
             ranges[-1] = offset + 1
         else:
             ranges += [offset, offset + 1]
-    return Cursor(row["frontier"], ranges, row["metadata"], row["pinned"], row["used"])
+    return Cursor(row["frontier"], ranges, row["metadata"], row["pinned"], row["used"], row["given"])

@@ -24,6 +24,7 @@ class MemoryModel:
         self.now = 0
         self.ids_given = 0
         self.producer_ids_given = 0
+        self.moves_given = 0
         self.topics: dict[str, Thing] = {}
         self.streams: dict[int, Thing] = {}
         self.ids: dict[object, Thing] = {}

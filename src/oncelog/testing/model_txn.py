@@ -67,6 +67,9 @@ class TxnModel(CursorModel):
             return refusal or refuse("MAPPING", None)
         if txn["state"] == "unseen":
             return refuse("INVALID_STATE", txn)
+        if command.verify_only:
+            inside = set(stream_ids) <= set(txn["streams"]) and set(command.groups) <= txn["groups"]
+            return o.TxnDone(txn["pid"], txn["epoch"]) if inside else refuse("NOT_IN_TXN", txn)
         if txn["state"] == "open":
             if set(stream_ids) <= set(txn["streams"]) and set(command.groups) <= txn["groups"]:
                 return o.TxnDone(txn["pid"], txn["epoch"])
@@ -105,17 +108,62 @@ class TxnModel(CursorModel):
             return refusal or refuse("MAPPING", None)
         if txn["state"] != "open" or command.group not in txn["groups"]:
             return refuse("NOT_IN_TXN", txn)
-        pending = []
+        answers: list[o.Refusal | None] = []
         for move in command.moves:
-            refusal = self.move_refused(move, {})
-            if refusal is not None:
-                return refusal
             stream = self.stream(move.topic, move.partition)
-            assert stream is not None
-            pending.append((move.name, stream["id"], move.frontier, move.metadata))
-        txn["pending"] += pending
-        txn["updated"] = self.now
+            answers.append(None if stream is not None else o.TopicMissing(move.topic, move.partition))
+            if stream is not None:
+                key = (move.name, stream["id"])
+                self.moves_given += 1
+                order = txn["pending"].pop(key, (0, "", self.moves_given))[2]
+                txn["pending"][key] = (move.frontier, move.metadata, order)
+                txn["updated"] = self.now
+        return o.OffsetsCommitted(answers)
+
+    def commit_offsets(self, command: c.CommitOffsets) -> o.Outcome:
+        """Each as it is given; what waits in a txn was said before."""
+        answers: list[o.Refusal | None] = []
+        for move in command.moves:
+            stream = self.stream(move.topic, move.partition)
+            answers.append(None if stream is not None else o.TopicMissing(move.topic, move.partition))
+            if stream is not None:
+                self.set_cursor(
+                    move.name, move.topic, move.partition, move.frontier, move.metadata, move.pinned, given=True
+                )
+                for txn in self.txns.values():
+                    txn["pending"].pop((move.name, stream["id"]), None)
+        return o.OffsetsCommitted(answers)
+
+    def write_marker(self, command: c.WriteMarker) -> o.Outcome:
+        """An administrator's abort ends the whole txn; an open txn is committed by its producer alone."""
+        if command.coordinator_epoch == 0:
+            return o.TxnRefused("COORDINATOR_FENCED", command.producer_id, command.epoch)
+        streams = [(name, self.stream(*name)) for name in command.streams]
+        missing = [name for name, stream in streams if stream is None]
+        if missing:
+            return o.TopicMissing(*missing[0], also=tuple(missing[1:]))
+        found = [txn_id for txn_id, txn in self.txns.items() if txn["pid"] == command.producer_id]
+        done = o.TxnDone(command.producer_id, command.epoch)
+        if not found:
+            return done
+        txn = self.txns[found[0]]
+        is_open = txn["state"] == "open"
+        if is_open and not any(stream is not None and stream["id"] in txn["streams"] for _, stream in streams):
+            return done
+        if command.commit:
+            return done if txn["state"] == "committed" else refuse("INVALID_STATE", txn)
+        if txn["epoch"] != command.epoch:
+            return refuse("FENCED", txn)
+        if is_open:
+            self.end(found[0], commit=False, fence=True, markers=True)
+            txn["before"] = None
         return o.TxnDone(txn["pid"], txn["epoch"])
+
+    def waiting_txns(self, name: str, stream_id: int) -> tuple[str, ...]:
+        """The open txns that will move a cursor."""
+        key = (name, stream_id)
+        waiting = {txn["pending"][key][2]: txn_id for txn_id, txn in self.txns.items() if key in txn["pending"]}
+        return tuple(waiting[order] for order in sorted(waiting))
 
     def end_txn(self, command: c.EndTxn) -> o.Outcome:
         """Commit or abort; the same end again succeeds."""
@@ -169,14 +217,14 @@ class TxnModel(CursorModel):
                 self.producers[(stream_id, name)] = fenced
             if written and markers:
                 stream["records"].append({"status": "control"})
-        for cursor, stream_id, frontier, metadata in txn["pending"] if commit else ():
+        for (cursor, stream_id), (frontier, metadata, _) in txn["pending"].items() if commit else ():
             if self.streams[stream_id]["deleted"] is None:
                 pinned = self.cursors.get((cursor, stream_id), {"pinned": False})["pinned"]
-                moved = {"frontier": frontier, "confirmed": set(), "metadata": metadata}
+                moved = {"frontier": frontier, "confirmed": set(), "metadata": metadata, "given": True}
                 self.cursors[(cursor, stream_id)] = {**moved, "pinned": pinned, "used": self.now}
         txn.update(state="committed" if commit else "aborted", updated=self.now, **nothing_open())
 
 
 def nothing_open() -> Thing:
     """What only an open txn has."""
-    return {"streams": [], "groups": set(), "pending": []}
+    return {"streams": [], "groups": set(), "pending": {}}

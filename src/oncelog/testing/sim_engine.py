@@ -21,6 +21,7 @@ from oncelog.core.command import AppendValue, Command
 from oncelog.core.entry import Entry
 from oncelog.core.flat import Stream
 from oncelog.core.outcome import Outcome, Refusal
+from oncelog.core.txn import TxnTimeouts
 from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.cut import take_cut
 from oncelog.engine.follow import Follow
@@ -218,6 +219,7 @@ class SimEngine:
         self.view = store.view
         self.commits = ObservedLoop(store.state, store.journal, self.index, store.places, store.view, self.clock)
         self.commits.on_applied = store.timers.applied
+        store.timers.timeouts = TxnTimeouts(check_interval_ms=0)  # at every tick
         self._builder = self._new_builder()
         self.generations = Generations(
             self.commits,

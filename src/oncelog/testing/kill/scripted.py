@@ -25,7 +25,16 @@ from oncelog.core.command import (
     TxnCursors,
 )
 from oncelog.core.flat import ProducerClaim
-from oncelog.core.outcome import ApplicationDone, CommitConfirmed, Confirmed, Outcome, StageDone, TxnDone, TxnRefused
+from oncelog.core.outcome import (
+    ApplicationDone,
+    CommitConfirmed,
+    Confirmed,
+    OffsetsCommitted,
+    Outcome,
+    StageDone,
+    TxnDone,
+    TxnRefused,
+)
 from oncelog.core.producer import SequenceMode
 from oncelog.core.txn import TxnRefusal
 from oncelog.testing.kill.ledger import CursorMoved, Fate, Identity, Ledger, Unit, value_of
@@ -184,7 +193,7 @@ class TxnWriter(ScriptWriter):
             places.append(confirmed)
         frontier = min(self.number, self.ledger.tails.get(self._source_id, 0))
         (outcome,) = yield [TxnCursors(*who, self.group, [CursorMove(*self.cursor, frontier)])]
-        if self.succeeded("cursors", outcome, TxnDone) is None:
+        if self.succeeded("cursors", outcome, OffsetsCommitted) is None:
             return
         commit = self.random.random() < self.commit_share
         if commit:
