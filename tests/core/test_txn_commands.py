@@ -365,7 +365,7 @@ def test_timeout_without_markers_makes_holes_and_moves_stable(log: CoreHarness) 
     log.pass_ms(limits.TXN_TIMEOUT_MS_DEFAULT)
     log.run(ExpireTxn("x", markers=False))
     assert where(log, "a") == (2, 2)
-    assert holes(log, 2) == [0, 1, Cause.ABORTED, PID]
+    assert holes(log, 2) == [0, 1, Cause.ABORTED, -1]
 
 
 def test_stream_with_little_patience_shortens_the_timeout(log: CoreHarness) -> None:

@@ -275,7 +275,9 @@ def _end_operations(
         if not ranges:
             continue
         if not commit:
-            operations.append(HolesAdded(stream_id, ranges.copy(), int(Cause.ABORTED), txn.producer_id))
+            # Without a marker to come, a reader may not be told to drop what this producer wrote: it would never stop.
+            aborted_by = txn.producer_id if markers else -1
+            operations.append(HolesAdded(stream_id, ranges.copy(), int(Cause.ABORTED), aborted_by))
         if markers:
             operations.append(Appended(stream_id, stream.tail, 1, marker, now_ns, CONTROL))
         operations.append(TxnReleased(stream_id, txn.producer_id))
