@@ -114,6 +114,7 @@ bench: setup ## measure, BENCH=engine or another one
 docs: setup ## rewrite the generated pages
 	$(BIN)/python -m tools.limits_doc
 	$(BIN)/python -m tools.config_doc
+	$(BIN)/python -m tools.errors_doc
 
 site: setup ## build the pages of docs/ into build/site; a broken link fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -16,7 +16,19 @@ from oncelog.cli.main import app
 from oncelog.cli.verb import Verb
 from tests.cli.running import begun, standing
 
-VERBS = ("serve", "append", "read", "streams", "producers", "receipts", "cursors", "verify", "doctor", "demo")
+VERBS = (
+    "serve",
+    "append",
+    "read",
+    "streams",
+    "producers",
+    "receipts",
+    "cursors",
+    "verify",
+    "doctor",
+    "demo",
+    "explain",
+)
 CLI = Path(__file__).resolve().parent.parent.parent / "src" / "oncelog" / "cli"
 
 
