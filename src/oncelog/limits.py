@@ -276,6 +276,10 @@ come back."""
 HEAP_KEPT_BYTES: Final = 16 * MIB
 """Free memory that the allocator keeps at the end of its heap: enough for the bodies of the next few requests."""
 
+RECORD_TIME_AHEAD_MS: Final = 3_600_000
+"""How far the timestamp of a record may lie ahead of its append for a search by record time to find it for certain:
+what Kafka allows by default (`message.timestamp.after.max.ms`)."""
+
 READ_PLANNED_BYTES: Final = 200
 """What one batch of a planned read takes in memory."""
 

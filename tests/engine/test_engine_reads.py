@@ -39,6 +39,7 @@ from oncelog.core.outcome import (
 )
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.follow import Waiter
+from oncelog.engine.reader import Way
 from oncelog.engine.reads import ReadResult
 from oncelog.errors import BatchInvalid, Corruption
 from oncelog.storage.index.child import journal_directory
@@ -241,7 +242,7 @@ def test_reads_over_holes_and_links_are_the_same_after_a_restart(tmp_path: Path)
 @pytest.mark.parametrize("commit", [True, False])
 def test_closed_stream_is_at_its_end_only_when_its_last_txn_is(place: Path | None, commit: bool) -> None:
     def closed(engine: Engine, *, uncommitted: bool = False) -> bool:
-        result = engine.reads.read("a", 0, 0, uncommitted=uncommitted)
+        result = engine.reads.read("a", 0, 0, way=Way.UNCOMMITTED if uncommitted else Way.COMMITTED)
         assert isinstance(result, ReadResult)
         return result.closed
 

@@ -23,7 +23,7 @@ from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal, StageDone, TxnDone
 from oncelog.core.producer import SequenceMode
 from oncelog.engine.read_view import StreamView
-from oncelog.engine.reader import ReadPlan
+from oncelog.engine.reader import ReadPlan, Way
 from oncelog.errors import Corruption
 from oncelog.testing.sim_disk import SECTOR_BYTES
 from oncelog.testing.sim_engine import SimEngine, WatchedDisk
@@ -49,7 +49,7 @@ def stream_of(engine: SimEngine) -> StreamView:
 
 
 def plan(engine: SimEngine, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False) -> ReadPlan:
-    found = engine.reader.plan(stream_of(engine), offset, bytes_max, uncommitted=uncommitted)
+    found = engine.reader.plan(stream_of(engine), offset, bytes_max, Way.UNCOMMITTED if uncommitted else Way.COMMITTED)
     assert not isinstance(found, Refusal)
     return found
 

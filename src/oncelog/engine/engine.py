@@ -101,6 +101,10 @@ class Engine:
         self.reads = Reads(store, self.lookups, self.follow, reader, loop, self._guard)
         self.read = self.reads.read_soon
         """Batches from an offset on, told at once or soon; what is returned can be cancelled."""
+        self.offset_at = self.reads.offset_at
+        """The first record of a stream at or behind a time."""
+        self.wait_many = self.reads.wait_many
+        """The same at many streams, for a minimum of bytes and a longest time."""
         self.wait = self.reads.wait
         """Be woken when there is something to read; give what is returned to `cancel` to wait no more."""
         self.cancel = self.follow.cancel
@@ -154,7 +158,20 @@ class Engine:
                 self.submit(whole, reply)
 
         batches = sum(len(parts or ()) for parts in plans)
-        self.reads.thread.ask(lambda: completed(command, plans, self.reads.reader), submitted, batches=batches)
+        self.reads.thread.ask(
+            partial(completed, command, plans, self.reads.reader),
+            submitted,
+            batches=batches,
+            plan_again=partial(self._complete_again, command),
+        )
+
+    def _complete_again(self, command: Publish) -> Callable[[], Publish] | Refusal:
+        """Staged records were moved while their ids were read."""
+        try:
+            plans = plans_of(command, self.reads.reader, self.lookups.stage_row)
+        except StorageError as error:
+            return damaged(error)
+        return partial(completed, command, plans, self.reads.reader)
 
     async def execute(self, command: Command) -> Outcome:
         """As `submit`, for callers that wait for one answer."""

@@ -6,6 +6,7 @@ with.
 """
 
 from collections.abc import Iterable, Iterator
+from enum import IntEnum
 from typing import NamedTuple
 
 import msgspec
@@ -18,9 +19,26 @@ from oncelog.errors import BatchInvalid, Corruption, StorageError
 from oncelog.storage.index.interface import Index
 from oncelog.storage.index.places import LINK, Place, Places
 from oncelog.storage.journal import Journal
+from oncelog.storage.segment import GroupGone
 
 _PLACES_PER_LOOKUP = 256
 _HIDDEN = (Cause.DELETED, Cause.DUPLICATE)
+
+
+class Way(IntEnum):
+    """How a stream is read. What was deleted, or was a duplicate, is hidden in all three."""
+
+    COMMITTED = 0
+    """Below stable, without markers and aborted records: HTTP, NATS, BSFG, Spark."""
+    UNCOMMITTED = 1
+    """Below the durable tail, with markers, open and aborted records: a Kafka consumer that asks for it."""
+    KAFKA_COMMITTED = 2
+    """Below stable, with markers and aborted batches left in and the list of what was aborted, as a Kafka consumer
+    expects it: it drops them itself and advances over them."""
+
+    def end_of(self, stream: StreamView) -> int:
+        """Where a reader of this stream must stop."""
+        return stream.tail if self is Way.UNCOMMITTED else stream.stable
 
 
 class ReadPart(msgspec.Struct, gc=False):
@@ -39,9 +57,14 @@ class ReadPlan(NamedTuple):
     """What one read will fetch, and where the next one begins."""
 
     stream: StreamView
+    offset: int
+    """Where the read begins."""
     parts: list[ReadPart]
     next_offset: int
-    """The stream's stable offset if the read reaches the end, so that holes at the end are passed."""
+    """The end for this way of reading if the read reaches it, so that holes at the end are passed."""
+    way: Way = Way.COMMITTED
+    aborted: tuple[tuple[int, int], ...] = ()
+    """Of Kafka's committed reads: (producer id, first offset) of every stretch that was aborted."""
 
 
 class ReadBatch(NamedTuple):
@@ -83,11 +106,12 @@ class Reader:
         self._places = places
         self._journal = journal
 
-    def plan(self, stream: StreamView, offset: int, bytes_max: int, *, uncommitted: bool = False) -> ReadPlan | Refusal:
+    def plan(self, stream: StreamView, offset: int, bytes_max: int, way: Way = Way.COMMITTED) -> ReadPlan | Refusal:
         """The batches from `offset` on, at least one if there is one, else up to `bytes_max`."""
-        limit = stream.tail if uncommitted else stream.stable
+        limit = way.end_of(stream)
         if (refusal := offset_refused(stream.stream_id, offset, stream.floor, limit)) is not None:
             return refusal
+        first = offset
         parts: list[ReadPart] = []
         size = 0
         dense = not stream.hole_count
@@ -95,26 +119,48 @@ class Reader:
             next_ = base_offset + place.count
             dead: tuple[tuple[int, int], ...] = ()
             if not dense or base_offset < stream.floor:
-                dead = self._dead(stream, base_offset, next_, uncommitted=uncommitted)
+                dead = self.dead(stream, base_offset, next_, way)
             if dead and dead[0] == (0, place.count):
                 offset = next_
                 continue
             if parts and size + place.length > bytes_max:
-                return ReadPlan(stream, parts, offset)
+                break
             parts.append(ReadPart(base_offset, place.group, place.at, place.length, place.count, dead))
             size += place.length
             offset = next_
-        return ReadPlan(stream, parts, offset)
+        if way is not Way.KAFKA_COMMITTED or dense or not parts:
+            return ReadPlan(stream, first, parts, offset, way)
+        return ReadPlan(stream, first, parts, offset, way, self._aborted(stream, parts[0].base_offset, offset))
 
-    def _dead(self, stream: StreamView, first: int, next_: int, *, uncommitted: bool) -> tuple[tuple[int, int], ...]:
-        """Holes inside a batch as ranges of offset deltas, neighbours joined. A reader of uncommitted data is shown
-        markers and aborted records; deleted ones and duplicates are hidden from everybody."""
+    def _aborted(self, stream: StreamView, first: int, next_: int) -> tuple[tuple[int, int], ...]:
+        return tuple(
+            (producer_id, hole_first)
+            for hole_first, _, cause, producer_id in self._view.holes_between(stream, first, next_)
+            if cause == Cause.ABORTED and producer_id >= 0
+        )
+
+    def bytes_from(self, stream: StreamView, offset: int, way: Way, enough: int) -> tuple[int, int]:
+        """(bytes of the batches from `offset` on, the offset up to which they were counted): no more are counted once
+        there are `enough`. Batches that this way of reading hides are counted as well."""
+        size = 0
+        for base_offset, place in _up_to_damage(self._batches(stream.stream_id, offset, way.end_of(stream))):
+            size += place.length
+            offset = base_offset + place.count
+            if size >= enough:
+                break
+        return size, offset
+
+    def dead(self, stream: StreamView, first: int, next_: int, way: Way) -> tuple[tuple[int, int], ...]:
+        """Holes inside a batch as ranges of offset deltas, neighbours joined. Only a reader of committed data is not
+        shown markers and aborted records; deleted ones and duplicates are hidden from everybody. What was aborted
+        without a marker has no producer id: a Kafka consumer could not tell where it ends, so it is hidden as well."""
         dead: list[tuple[int, int]] = []
         if first < stream.floor:
             # Trimmed in the middle of a batch: what is below the floor is gone, also from those who read whole batches.
             dead.append((0, min(stream.floor, next_) - first))
-        for hole_first, hole_next, cause, _ in self._view.holes_between(stream, first, next_):
-            if uncommitted and cause not in _HIDDEN:
+        for hole_first, hole_next, cause, producer_id in self._view.holes_between(stream, first, next_):
+            is_unmarked = way is Way.KAFKA_COMMITTED and cause == Cause.ABORTED and producer_id < 0
+            if way is not Way.COMMITTED and cause not in _HIDDEN and not is_unmarked:
                 continue
             begin, end = max(hole_first, first, stream.floor) - first, min(hole_next, next_) - first
             if begin >= end:
@@ -141,6 +187,10 @@ class Reader:
                 else:
                     yield row.first, row
                 offset = row.first + row.count
+
+    def batches(self, stream: StreamView, offset: int, end: int) -> Iterator[tuple[int, Place]]:
+        """(offset of its first record, place) of each batch from the one that holds `offset` on."""
+        return self._batches(stream.stream_id, offset, end)
 
     def place_of(self, stream_id: int, offset: int) -> Place | None:
         """Where the batch that holds a stream's offset lies; None if it was trimmed."""
@@ -173,8 +223,8 @@ class Reader:
 
     def fetch(self, plan: ReadPlan) -> tuple[list[ReadBatch], int]:
         """Carry out a plan: its batches, and where the next read begins. Ends before a batch that cannot be read, which
-        is told to whoever reads on from there: what lies before it can still be read. May run on another thread;
-        touches only the journal's files."""
+        is told to whoever reads on from there: what lies before it can still be read. Raises GroupGone if the first one
+        is not in the journal any more. May run on another thread; touches only the journal's files."""
         batches: list[ReadBatch] = []
         looked_at = 0
         try:
@@ -188,6 +238,10 @@ class Reader:
                 failed.next_offset = part.base_offset + part.count
                 raise
             return batches, part.base_offset
+        except GroupGone:
+            if not batches:
+                raise
+            return batches, plan.parts[looked_at].base_offset
         return batches, plan.next_offset
 
     def fetch_parts(self, parts: list[ReadPart]) -> list[ReadBatch]:

@@ -20,6 +20,7 @@ from oncelog.engine.damage import damaged
 from oncelog.engine.guard import Fatal
 from oncelog.engine.writer import Post
 from oncelog.errors import StorageError
+from oncelog.storage.segment import GroupGone
 
 T = TypeVar("T")
 
@@ -34,15 +35,21 @@ PUT_OFF_TURN: Final = 8
 class Asked(Generic[T]):
     """Work that waits for the thread, or is being done."""
 
-    __slots__ = ("_thread", "is_wanted", "size", "told", "work")
+    __slots__ = ("_thread", "is_wanted", "plan_again", "size", "told", "work")
 
     def __init__(
-        self, thread: "ReaderThread", work: Callable[[], T], told: Callable[[T | Refusal], None], size: int
+        self,
+        thread: "ReaderThread",
+        work: Callable[[], T],
+        told: Callable[[T | Refusal], None],
+        size: int,
+        plan_again: Callable[[], Callable[[], T] | Refusal] | None,
     ) -> None:
         self._thread = thread
         self.work = work
         self.told = told
         self.size = size
+        self.plan_again = plan_again
         self.is_wanted = True
 
     def cancel(self) -> None:
@@ -56,6 +63,7 @@ class Asked(Generic[T]):
         cycle, which would keep megabytes alive until the collector comes."""
         self.work = _over
         self.told = _over
+        self.plan_again = None
 
     def put_off(self) -> None:
         """Perhaps nobody wants it any more: others may pass."""
@@ -84,14 +92,22 @@ class ReaderThread:
         """How many wait; what was handed over is not counted."""
         return len(self._waiting) + len(self._put_off)
 
-    def ask(self, work: Callable[[], T], told: Callable[[T | Refusal], None], *, batches: int = 1) -> Asked[T] | None:
+    def ask(
+        self,
+        work: Callable[[], T],
+        told: Callable[[T | Refusal], None],
+        *,
+        batches: int = 1,
+        plan_again: Callable[[], Callable[[], T] | Refusal] | None = None,
+    ) -> Asked[T] | None:
         """Do `work`, which reads so many batches, on the thread, then tell its result, or the damage that it met. None
-        if too much waits already; `told` knows."""
+        if too much waits already; `told` knows. If a segment that it reads was recycled meanwhile, `plan_again` says on
+        the loop's thread what to do instead."""
         size = batches * limits.READ_PLANNED_BYTES
         if self._waiting_bytes and self._waiting_bytes + size > limits.READS_WAITING_BYTES_MAX:
             told(Overloaded(self._waiting_bytes, limits.READS_WAITING_BYTES_MAX))
             return None
-        asked = Asked(self, work, told, size)
+        asked = Asked(self, work, told, size, plan_again)
         self._waiting[asked] = None
         self._waiting_bytes += size
         self._hand_over()
@@ -125,12 +141,28 @@ class ReaderThread:
         self._handed -= 1
         self._hand_over()
         error = future.exception()
-        if error is not None and not isinstance(error, StorageError):
+        if isinstance(error, GroupGone) and not asked.is_wanted:
+            return
+        if isinstance(error, GroupGone) and asked.plan_again is not None:
+            self._go_again(asked, asked.plan_again())
+        elif error is not None and not isinstance(error, StorageError):
             self._failed(error)
         elif asked.is_wanted:
             told = asked.told
             asked.let_go()
             told(future.result() if error is None else damaged(error))
+
+    def _go_again(self, asked: Asked[T], work: Callable[[], T] | Refusal) -> None:
+        """The records lie elsewhere by now, or were trimmed."""
+        if isinstance(work, Refusal):
+            told = asked.told
+            asked.let_go()
+            told(work)
+        else:
+            asked.work = work
+            self._waiting[asked] = None
+            self._waiting_bytes += asked.size
+            self._hand_over()
 
     def stop(self) -> None:
         """Finish what the thread is at, and end. The rest is told that there is nothing more to come."""

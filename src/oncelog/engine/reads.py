@@ -6,20 +6,26 @@ a disk that cannot be read, are told to whoever reads and end nothing: the rest 
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from oncelog import limits
+from oncelog.core.empty_batch import empty_batch
 from oncelog.core.outcome import Damaged, Refusal, TopicMissing
 from oncelog.engine.damage import damaged
 from oncelog.engine.follow import Follow, Waiter, Wake
 from oncelog.engine.guard import Guard
 from oncelog.engine.lookups import Lookups
 from oncelog.engine.provenance import WrittenBy, written_by
-from oncelog.engine.reader import ReadBatch, Reader, ReadPlan
+from oncelog.engine.read_view import StreamView
+from oncelog.engine.reader import ReadBatch, Reader, ReadPlan, Way
 from oncelog.engine.reader_thread import Asked, ReaderThread
 from oncelog.engine.seek import Stood, at_entry, at_time
 from oncelog.engine.store import Store
+from oncelog.engine.time_seek import OffsetAt, TimeSeek
+from oncelog.engine.wait_many import Awaited, ManyWait
 from oncelog.errors import StorageError
 from oncelog.storage.segment import GroupGone
 
@@ -33,6 +39,8 @@ class ReadResult(NamedTuple):
     tail: int
     floor: int
     closed: bool
+    aborted: tuple[tuple[int, int], ...] = ()
+    """Of Kafka's committed reads: (producer id, first offset) of what was aborted among them."""
 
 
 class Reads:
@@ -55,28 +63,33 @@ class Reads:
         self._guard = guard
         self.reader = Reader(store.view, store.index, store.places, store.journal)
         self.thread = thread
+        self._time_seek = TimeSeek(self.reader, store.view, store.journal, thread)
         self.bytes_planned = 0
         """Stored bytes that reads were planned to fetch since the start."""
 
-    def read(
-        self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, *, uncommitted: bool = False
-    ) -> ReadResult | Refusal:
-        """Batches from `offset` on. Blocks for the disk if they are not in the page cache."""
-        plan = self._plan(topic, partition, offset, bytes_max, uncommitted=uncommitted)
-        if isinstance(plan, Refusal):
-            return plan
-        return _result(plan, *self.reader.fetch(plan), uncommitted=uncommitted)
-
-    def _plan(
-        self, topic: str, partition: int, offset: int, bytes_max: int, *, uncommitted: bool
-    ) -> ReadPlan | Refusal:
+    def resolve(self, topic: str, partition: int) -> StreamView | TopicMissing:
+        """Where the stream of a name stands for readers."""
         row = self._view.topic(topic)
         if row is None or not 0 <= partition < len(row.stream_ids):
             return TopicMissing(topic, partition)
-        stream = self._view.stream(row.stream_ids[partition])
-        if stream is None:
-            return TopicMissing(topic, partition)
-        plan = self.reader.plan(stream, offset, bytes_max, uncommitted=uncommitted)
+        return self._view.stream(row.stream_ids[partition]) or TopicMissing(topic, partition)
+
+    def read(
+        self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, way: Way = Way.COMMITTED
+    ) -> ReadResult | Refusal:
+        """Batches from `offset` on. Blocks for the disk if they are not in the page cache."""
+        while True:
+            plan = self._plan(topic, partition, offset, bytes_max, way)
+            if isinstance(plan, Refusal):
+                return plan
+            with suppress(GroupGone):  # then the next plan knows where its records are now
+                return _result(plan, *self.reader.fetch(plan))
+
+    def _plan(self, topic: str, partition: int, offset: int, bytes_max: int, way: Way) -> ReadPlan | Refusal:
+        stream = self.resolve(topic, partition)
+        if isinstance(stream, TopicMissing):
+            return stream
+        plan = self.reader.plan(stream, offset, bytes_max, way)
         if isinstance(plan, ReadPlan):
             self.bytes_planned += sum(part.length for part in plan.parts)
         return plan
@@ -88,14 +101,17 @@ class Reads:
         offset: int,
         bytes_max: int,
         found: Callable[[ReadResult | Refusal], None],
+        way: Way = Way.COMMITTED,
     ) -> Asked[ReadResult] | None:
-        """As `read`, told to `found`: at once if the place is likely to be in the page cache, else once a thread has
-        read it, unless what is returned is cancelled before."""
+        """As `read`; the result goes to `found`: at once if the place is likely to be in the page cache, else once a
+        thread has read it, unless what is returned is cancelled before."""
         try:
-            plan = self._plan(topic, partition, offset, bytes_max, uncommitted=False)
+            plan = self._plan(topic, partition, offset, bytes_max, way)
             told: ReadResult | Refusal | None = plan if isinstance(plan, Refusal) else None
             if isinstance(plan, ReadPlan) and (not plan.parts or self._is_recent(plan.parts[0].group)):
-                told = _result(plan, *self.reader.fetch(plan), uncommitted=False)
+                told = _result(plan, *self.reader.fetch(plan))
+        except GroupGone:
+            told = self.read(topic, partition, offset, bytes_max, way)
         except StorageError as error:
             told = damaged(error)
         # Outside of the `try`: what the reader does with it is not a fault of what was read.
@@ -104,9 +120,23 @@ class Reads:
             return None
         cold = plan
         assert isinstance(cold, ReadPlan)
+        # Segments that were recycled while this waited, or was read: what is left is planned anew, by the same object,
+        # so that whoever holds it can still cancel it.
         return self.thread.ask(
-            lambda: _result(cold, *self.reader.fetch(cold), uncommitted=False), found, batches=len(cold.parts)
+            partial(_carry_out, self.reader, cold),
+            found,
+            batches=len(cold.parts),
+            plan_again=partial(self._plan_again, topic, partition, offset, bytes_max, way),
         )
+
+    def _plan_again(
+        self, topic: str, partition: int, offset: int, bytes_max: int, way: Way
+    ) -> Callable[[], ReadResult] | Refusal:
+        try:
+            plan = self._plan(topic, partition, offset, bytes_max, way)
+        except StorageError as error:
+            return damaged(error)
+        return plan if isinstance(plan, Refusal) else partial(_carry_out, self.reader, plan)
 
     def undecodable(self, stream_id: int, offset: int, why: str) -> Damaged:
         """How a batch that was found whole, and still cannot be decoded, is told: the one that begins at `offset`."""
@@ -142,12 +172,43 @@ class Reads:
 
         self.thread.ask(looked_up, told)
 
-    def wait(self, topic: str, partition: int, offset: int, wake: Wake) -> Waiter | Refusal | None:
+    def wait(
+        self, topic: str, partition: int, offset: int, wake: Wake, way: Way = Way.COMMITTED
+    ) -> Waiter | Refusal | None:
         """Call `wake` when there is something to read at or after `offset`; None if there is already."""
-        row = self._view.topic(topic)
-        if row is None or not 0 <= partition < len(row.stream_ids):
-            return TopicMissing(topic, partition)
-        return self._follow.wait(row.stream_ids[partition], offset, wake)
+        stream = self.resolve(topic, partition)
+        if isinstance(stream, TopicMissing):
+            return stream
+        return self._follow.wait(stream.stream_id, offset, wake, way)
+
+    def wait_many(self, places: list[Awaited], bytes_min: int, wait_ms: int, wake: Wake) -> ManyWait | None:
+        """Call `wake` once these streams together have so many bytes from their offsets on, when one of them cannot be
+        read there, or when the time is up (`wait_many.py`). None if it is so already, or `wait_ms` is 0."""
+        many = ManyWait(self.reader, self._follow, self.resolve, bytes_min, wake)
+        return many if many.begin(places, self._loop, wait_ms) else None
+
+    def offset_at(
+        self,
+        topic: str,
+        partition: int,
+        time_ms: int,
+        found: Callable[[OffsetAt | Refusal], None],
+        *,
+        by_record: bool = False,
+    ) -> None:
+        """The first committed record at or behind a time: of its append, or its own timestamp (`time_seek.py`)."""
+        stream = self.resolve(topic, partition)
+        if isinstance(stream, TopicMissing):
+            found(stream)
+        elif by_record:
+            self._time_seek.by_record(stream, time_ms, found)
+        else:
+            result: OffsetAt | Refusal
+            try:
+                result = self._time_seek.by_append(stream, time_ms)
+            except StorageError as error:
+                result = damaged(error)
+            found(result)
 
     def stood(
         self,
@@ -167,7 +228,9 @@ class Reads:
             wanted: Iterator[Stood | Refusal] = at_time(self.reader, streams, time_ns)
         else:
             wanted = at_entry(self.reader, self._journal, streams, entry, self._view.entry_number)
-        self._look_further(wanted, [], len(streams), told)
+        self._look_further(
+            wanted, [], len(streams), told, partial(self.stood, topics, told, entry=entry, time_ns=time_ns)
+        )
 
     def _look_further(
         self,
@@ -175,8 +238,9 @@ class Reads:
         found: list[Stood],
         count: int,
         told: Callable[[list[Stood] | Refusal], None],
+        again: Callable[[], None],
     ) -> None:
-        """One slice of `stood`."""
+        """One slice of `stood`; `again` begins anew."""
         with self._guard:
             refusal: Refusal | None = None
             try:
@@ -185,18 +249,37 @@ class Reads:
                         refusal = each
                         break
                     found.append(each)
+            except GroupGone:
+                self._loop.call_soon(again)  # the floor was raised over what was to be looked at
+                return
             except StorageError as error:
                 refusal = damaged(error)
             if refusal is not None:
                 told(refusal)
             elif len(found) < count:
-                self._loop.call_soon(self._look_further, wanted, found, count, told)
+                self._loop.call_soon(self._look_further, wanted, found, count, told, again)
             else:
                 told(found)
 
 
-def _result(plan: ReadPlan, batches: list[ReadBatch], next_offset: int, *, uncommitted: bool) -> ReadResult:
+def _carry_out(reader: Reader, plan: ReadPlan) -> ReadResult:
+    return _result(plan, *reader.fetch(plan))
+
+
+def _result(plan: ReadPlan, batches: list[ReadBatch], next_offset: int) -> ReadResult:
     stream = plan.stream
+    if plan.way is not Way.COMMITTED:
+        _cover_holes_at_the_end(plan, batches, next_offset)
     # A closed stream with an open txn is not at its end yet: what the txn commits is still to come.
-    ended = stream.closed and (uncommitted or stream.stable == stream.tail)
-    return ReadResult(batches, next_offset, stream.stable, stream.tail, stream.floor, ended)
+    ended = stream.closed and (plan.way is Way.UNCOMMITTED or stream.stable == stream.tail)
+    return ReadResult(batches, next_offset, stream.stable, stream.tail, stream.floor, ended, plan.aborted)
+
+
+def _cover_holes_at_the_end(plan: ReadPlan, batches: list[ReadBatch], next_offset: int) -> None:
+    """Kafka clients take their next offset from the last batch, so one without records stands for holes behind it."""
+    fetched = {part.base_offset: part.base_offset + part.count for part in plan.parts}
+    end = fetched[batches[-1].base_offset] if batches else plan.offset
+    while end < next_offset:
+        batch, behind = empty_batch(end, next_offset)
+        batches.append(ReadBatch(end, batch))
+        end = behind

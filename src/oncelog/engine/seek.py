@@ -37,7 +37,7 @@ class Stood(NamedTuple):
 def at_time(reader: Reader, streams: list[CutStream], time_ns: int) -> Iterator[Stood]:
     """Before the first record that was appended at `time_ns` or later."""
     for found in streams:
-        yield _stood(found, *_border(reader, found.stream, lambda place: place.time_ns >= time_ns))
+        yield _stood(found, *border(reader, found.stream, lambda place: place.time_ns >= time_ns))
 
 
 def at_entry(
@@ -48,7 +48,7 @@ def at_entry(
         yield EntryAhead(entry, last_entry)
         return
     for found in streams:
-        offset, before = _border(reader, found.stream, lambda place: _first_entry(journal, place.group) > entry)
+        offset, before = border(reader, found.stream, lambda place: _first_entry(journal, place.group) > entry)
         if before is not None:
             # The one group that may hold entries on both sides; read whole, so its checksum is looked at.
             first, count = GROUP_HEADER.unpack_from(journal.payload(before.group))
@@ -67,7 +67,7 @@ def _stood(found: CutStream, offset: int, before: Place | None) -> Stood:
     return Stood(found.topic, found.partition, found.stream, offset, found.stream.floor > 0 and before is None)
 
 
-def _border(reader: Reader, stream: StreamView, is_after: IsAfter) -> tuple[int, Place | None]:
+def border(reader: Reader, stream: StreamView, is_after: IsAfter) -> tuple[int, Place | None]:
     """(the first readable offset whose place is after, the last place that is not)."""
     low, high = stream.floor, stream.stable
     before: Place | None = None

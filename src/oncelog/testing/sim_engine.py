@@ -29,7 +29,7 @@ from oncelog.engine.generations import Generations
 from oncelog.engine.group import Group, Reply
 from oncelog.engine.index_building import catch_up
 from oncelog.engine.read_view import StreamView
-from oncelog.engine.reader import Reader
+from oncelog.engine.reader import Reader, Way
 from oncelog.engine.store import Store, open_store
 from oncelog.engine.timers import Expiry
 from oncelog.errors import DiskFault, DiskFull, StorageError
@@ -421,12 +421,12 @@ class SimEngine:
 
     # --- what is to be seen ----------------------------------------------------------------------------------------
 
-    def read(self, stream: StreamView, *, uncommitted: bool = False) -> tuple[tuple[int, bytes | None], ...]:
+    def read(self, stream: StreamView, way: Way = Way.COMMITTED) -> tuple[tuple[int, bytes | None], ...]:
         """Every record that a reader of one stream gets, with its offset."""
         records: list[tuple[int, bytes | None]] = []
         offset = stream.floor
         while True:
-            plan = self.reader.plan(stream, offset, limits.KIB, uncommitted=uncommitted)
+            plan = self.reader.plan(stream, offset, limits.KIB, way)
             assert not isinstance(plan, Refusal)
             for base_offset, batch in self.reader.fetch_parts(plan.parts):
                 for delta, _, _, value, _ in codec.decode(batch):
