@@ -20,7 +20,7 @@ BANNED_IN_PURE_LAYERS = frozenset(
     "select selectors shutil signal socket ssl subprocess tempfile threading time urllib uuid uvloop lmdb".split()
 )
 
-CLIENT_COLUMN = ("client", "spark", "pipelines")
+CLIENT_COLUMN = ("client", "forward", "spark", "pipelines")
 
 # What runs at a client or in a Spark executor: the record codec and the leaves it stands on.
 OPEN_TO_CLIENT_COLUMN = (
@@ -29,6 +29,7 @@ OPEN_TO_CLIENT_COLUMN = (
     "oncelog.core.batch_arrow",
     "oncelog.core.record",
     "oncelog.errors",
+    "oncelog.forward",
     "oncelog.limits",
     "oncelog.pipelines",
     "oncelog.spark",

@@ -10,6 +10,7 @@ from oncelog.cli.cursors import cursors_command
 from oncelog.cli.demo import demo_command
 from oncelog.cli.doctor import doctor_command
 from oncelog.cli.explain import explain_command
+from oncelog.cli.forward import app as forward_app
 from oncelog.cli.output import output_told
 from oncelog.cli.pipeline import app as pipeline_app
 from oncelog.cli.producers import producers_command
@@ -39,6 +40,7 @@ app.command("verify", cls=Verb)(verify_command)
 app.command("doctor", cls=Verb)(doctor_command)
 app.command("explain", cls=Verb)(explain_command)
 app.add_typer(pipeline_app, name="pipeline")
+app.add_typer(forward_app, name="forward")
 app.command("demo", cls=Verb)(demo_command)
 
 

@@ -252,6 +252,11 @@ def identity(fact: Fact, object_: Json) -> bytes:
     )
 
 
+def sha256_of(fact: Fact) -> str:
+    """SHA-256 of the identity, in hex."""
+    return hashlib.sha256(identity(fact, object_of(fact.object_json))).hexdigest()
+
+
 # --- records -------------------------------------------------------------------------------------------------------
 
 

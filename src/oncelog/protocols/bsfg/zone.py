@@ -1,0 +1,60 @@
+"""A zone: its name, where its facts go, and what the calls ask of the server that runs them."""
+
+from collections.abc import Callable, Generator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from oncelog.core import facts
+from oncelog.core.command import Command
+from oncelog.core.content_type import JSON
+from oncelog.core.rows import FOREVER, TopicConfig
+from oncelog.protocols.bsfg.messages import Message
+
+CONSUMER_SCOPE: Final = "bsfg:"
+"""Before the name of every consumer of this face."""
+
+FACT_CONFIG: Final = TopicConfig(content_type=JSON, dedupe_floor_ms=FOREVER, id_zone=facts.ID_ZONE)
+"""What fact topics are made with."""
+
+
+class Find(NamedTuple):
+    """Ask for the records of a stream from an offset on. The reply has `batches`, `next_offset` and `stable`, as the
+    engine's reads have, or is a refusal."""
+
+    topic: str
+    offset: int
+    bytes_max: int
+
+
+Ask: TypeAlias = Command | Find
+"""What a call asks the server for: a command, or records."""
+
+Steps: TypeAlias = Generator[Ask, Any, Message]
+"""A call in progress: it yields what it asks, is sent the reply, and returns its answer. Raises RpcError."""
+
+
+class Route(msgspec.Struct, frozen=True):
+    """Facts whose subject begins with `prefix` go to `stream`."""
+
+    prefix: str
+    stream: str
+
+
+class Zone:
+    """This server's zone, as the calls see it."""
+
+    def __init__(
+        self,
+        name: str,
+        name_of: Callable[[int], tuple[str, int]],
+        routes: tuple[Route, ...] = (),
+    ) -> None:
+        self.name = name
+        self.name_of = name_of
+        """The topic and partition of a stream id."""
+        self._routes = tuple(sorted(routes, key=lambda route: len(route.prefix), reverse=True))
+
+    def stream_for(self, subject: str) -> str:
+        """The topic of facts about a subject: that of the longest prefix, else `facts.operational`."""
+        return next((route.stream for route in self._routes if subject.startswith(route.prefix)), facts.OPERATIONAL)
