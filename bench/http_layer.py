@@ -19,10 +19,10 @@ from rich.table import Table
 
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.engine.engine import Engine
-from oncelog.servers.counts import Counts
-from oncelog.servers.http import HttpServer
-from oncelog.servers.http_connection import Connection
-from oncelog.servers.settings import HttpSettings
+from oncelog.servers.face import FaceContext
+from oncelog.servers.http.connection import Connection
+from oncelog.servers.http.server import HttpServer
+from oncelog.servers.http.settings import HttpSettings
 
 REQUESTS = 6_400
 """Of one round, over all connections."""
@@ -131,7 +131,7 @@ def requests_of(case: Case, number: int) -> list[bytes]:
 def run(case: Case, loop: asyncio.AbstractEventLoop) -> tuple[float, bytes]:
     """CPU-us per request, and the last answer."""
     engine = Confirming()
-    server = HttpServer(cast(Engine, engine), HttpSettings(), loop, Counts())
+    server = HttpServer(FaceContext(cast(Engine, engine), loop), HttpSettings())
     sinks, connections = [], []
     for _ in range(case.connections):
         sink, connection = Sink(), Connection(server)

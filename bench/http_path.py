@@ -25,8 +25,8 @@ from bench.http_load import AppendLoad
 from bench.http_server import Server
 from oncelog.engine.engine import Engine
 from oncelog.engine.poller import Poller
-from oncelog.servers.http_connection import Connection
-from oncelog.servers.http_line import AppendSlot
+from oncelog.servers.http.connection import Connection
+from oncelog.servers.http.line import AppendSlot
 from oncelog.storage.kernel_writes import KernelWrites
 
 STEPS = (
@@ -91,7 +91,7 @@ def serve(directory: Path) -> None:
     stamps.after(AppendSlot, "answered", "sent")
     from oncelog.cli.main import main as command
 
-    sys.argv = ["oncelog", "serve", "--data", str(directory / "log"), "--http", "127.0.0.1:0"]
+    sys.argv = ["oncelog", "serve", "--data", str(directory / "log"), "--any-port"]
     try:
         command()
     finally:

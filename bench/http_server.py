@@ -101,7 +101,7 @@ class Server:
 
 
 def start_ours(directory: Path, long_poll_ms: int | None = None) -> Server:
-    command = [str(Path(sys.executable).parent / "oncelog"), "serve", "--data", str(directory), "--http", "127.0.0.1:0"]
+    command = [str(Path(sys.executable).parent / "oncelog"), "serve", "--data", str(directory), "--any-port"]
     if long_poll_ms is not None:
         config = directory.with_suffix(".toml")
         config.write_text(f"[http]\nlong_poll_ms = {long_poll_ms}\n")

@@ -141,7 +141,8 @@ VIOLATIONS = {
     "client/reader.py": "import oncelog.engine.gate",
     "spark/source.py": "import oncelog.storage.disk",
     "pipelines/landing.py": "import oncelog.servers.listener",
-    "servers/kafka.py": "import oncelog.client.reader",
+    "servers/kafka/server.py": "import oncelog.client.reader",
+    "servers/nats/server.py": "import oncelog.servers.http.server",
     "cli/serve.py": "import oncelog.testing.sim_disk",
     "limits.py": "import oncelog.errors",
     "errors.py": "import oncelog.core.state",
@@ -153,7 +154,11 @@ VIOLATIONS = {
 def sound_package(tmp_path: Path) -> Path:
     """A package named oncelog with every layer and no import, beside the contracts of pyproject.toml."""
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
-    modules = [name for name in VIOLATIONS if not name.startswith("helpers")] + ["cli/main.py", "testing/sim_disk.py"]
+    modules = [name for name in VIOLATIONS if not name.startswith("helpers")] + [
+        "cli/main.py",
+        "testing/sim_disk.py",
+        "servers/http/server.py",
+    ]
     for name in modules:
         path = tmp_path / "oncelog" / name
         path.parent.mkdir(parents=True, exist_ok=True)

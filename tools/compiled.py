@@ -35,7 +35,7 @@ COMPILED = (
     "protocols/http/template",
     "protocols/http/write_answers",
     "servers/counts",
-    "servers/http_line",
+    "servers/http/line",
     "storage/entry_codec",
     "storage/index/builder",
     "storage/index/places",

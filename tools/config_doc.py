@@ -5,7 +5,7 @@ The structs say it once, this copies it. `tests/cli/test_config.py` fails when t
 
 from pathlib import Path
 
-from oncelog.servers.settings import SETTINGS, ServerSettings, Setting, declared, spelled
+from oncelog.servers.settings import FACE_SETTINGS, SERVER_TABLES, SETTINGS, Setting, declared, spelled
 from tools.limits_doc import spell
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,18 +15,19 @@ COMMAND = "make docs"
 HEADER = f"""\
 # Settings
 
-Everything that a server can be told. Written by `{COMMAND}` from `src/oncelog/servers/settings.py`.
+Everything that a server can be told. Written by `{COMMAND}` from the settings classes in `src/oncelog/servers`.
 
 `oncelog serve --config FILE.toml` reads a TOML file; without one the defaults hold. The command line is stronger than
-the file: `--data`, `--in-memory` and `--http` have flags of their own, and `--set KEY=VALUE` takes every key of this
-page, as in `--set http.idle_ms=60000`. One of `data` and `in_memory` must be given. An unknown key, another type or a
-value out of range is refused at the start, with the file, the key, the value and what is allowed.
+the file: `--data` and `--in-memory` have flags of their own, each face has `--<face> HOST:PORT` and `--no-<face>`, and
+`--set KEY=VALUE` takes every key of this page, as in `--set http.idle_ms=60000`. One of `data` and `in_memory` must be
+given. An unknown key, another type or a value out of range is refused at the start, with the file, the key, the value
+and what is allowed.
 
 Names end in their unit: `_ms` are milliseconds, `_bytes` bytes, a rate is bytes per second. Bounds that cannot be set
 are in [limits.md](limits.md).
 """
 
-TITLES = {"": "The log", "http": "`[http]`", "storage": "`[storage]`"}
+TITLES = {"": "The log"} | {name: f"`[{name}]`" for name in (*FACE_SETTINGS, *SERVER_TABLES)}
 
 TYPES = {bool: "true or false", int: "whole number", str: "address", Path: "path"}
 
@@ -57,13 +58,15 @@ def example() -> str:
     """A file that says every default, so that a copy of it changes nothing but where the data is."""
     lines = ['data = "/var/lib/oncelog"', "# in_memory = true"]
     table = ""
-    for setting in declared(ServerSettings):
+    for setting in declared():
         of, _, name = setting.key.rpartition(".")
         if not of:
             continue
         if of != table:
             lines += ["", f"[{of}]"]
             table = of
+        if setting.default is None:
+            continue
         value = f"{setting.default:_}" if setting.kind is int else spelled(setting.default)
         lines.append(f"{name} = {value}")
     return "\n".join(lines) + "\n"

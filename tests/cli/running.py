@@ -20,7 +20,7 @@ from oncelog.cli.main import app
 
 PROGRAM = str(Path(sys.executable).with_name("oncelog"))
 
-READY = re.compile(r"ready http=(?P<address>\S+) durability=(?P<durability>\S+) data=(?P<data>.+)\n")
+READY = re.compile(r"ready http=(?P<address>\S+) (?:\w+=\S+ )*durability=(?P<durability>\S+) data=(?P<data>.+)\n")
 
 
 class Server:
@@ -28,7 +28,7 @@ class Server:
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [PROGRAM, "serve", "--any-port", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

@@ -7,16 +7,16 @@ import pytest
 
 from oncelog import limits
 from oncelog.engine.open import SEGMENT_BYTES_IN_MEMORY
+from oncelog.servers.face_settings import Address, parse_address
+from oncelog.servers.http.settings import HttpSettings
 from oncelog.servers.settings import (
+    FACE_SETTINGS,
     SETTINGS,
-    Address,
-    HttpSettings,
     ServerSettings,
     Setting,
     SettingsInvalid,
     StorageSettings,
     load,
-    parse_address,
 )
 from tools import config_doc
 
@@ -47,8 +47,8 @@ def line(key: str, value: object) -> str:
 
 def test_defaults_hold_when_only_the_place_is_given() -> None:
     settings = load(None, {"data": Path("d")})
-    assert settings == ServerSettings(data=Path("d"))
-    assert settings.http.address == "127.0.0.1:4437"
+    assert settings == ServerSettings(data=Path("d"), faces={name: struct() for name, struct in FACE_SETTINGS.items()})
+    assert settings.faces["http"].address == "127.0.0.1:4437"
     assert settings.engine.segment_bytes == limits.SEGMENT_BYTES_DEFAULT
 
 
@@ -56,8 +56,8 @@ def test_file_is_stronger_than_defaults_and_command_line_stronger_than_file(file
     file.write_text('data = "from-file"\n[http]\nidle_ms = 1000\nstop_ms = 0\n[storage]\ncheckpoint_bytes = 65536\n')
     settings = load(file, {"http.idle_ms": 2_000, "http.address": "[::1]:0", "data": None})
     assert settings.data == Path("from-file")
-    assert settings.http == HttpSettings(idle_ms=2_000, stop_ms=0, address="[::1]:0")
-    assert settings.http.listen == Address("::1", 0)
+    assert settings.faces["http"] == HttpSettings(idle_ms=2_000, stop_ms=0, address="[::1]:0")
+    assert settings.faces["http"].listen == Address("::1", 0)
     assert settings.storage == StorageSettings(checkpoint_bytes=65_536)
 
 
@@ -80,7 +80,7 @@ def test_both_bounds_are_allowed(file: Path, setting: Setting) -> None:
         file.write_text(line(setting.key, value))
         settings = load(file, {})
         table, _, name = setting.key.rpartition(".")
-        assert getattr(getattr(settings, table), name) == value
+        assert getattr(settings.faces.get(table) or getattr(settings, table), name) == value
 
 
 def test_body_never_outgrows_a_batch() -> None:
@@ -221,4 +221,4 @@ def test_example_on_the_page_says_the_defaults(file: Path) -> None:
     block = re.search(r"```toml\n(.*?)```", config_doc.PAGE.read_text(), re.DOTALL)
     assert block
     file.write_text(block[1])
-    assert load(file, {}) == ServerSettings(data=Path("/var/lib/oncelog"))
+    assert load(file, {}) == load(None, {"data": Path("/var/lib/oncelog")})

@@ -13,7 +13,7 @@ from oncelog.client.models import CommitAppend
 from tests.cli.running import PROGRAM, done, serving
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guarantees.md"
-ANY_PORT = ("--http", "127.0.0.1:0")
+ANY_PORT = ("--any-port",)
 
 
 @pytest.fixture

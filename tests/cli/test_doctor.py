@@ -213,7 +213,7 @@ def test_as_many_connections_are_said_as_a_server_says() -> None:
     assert "24,608 are enough for 20,000 connections" in check["hint"]
     begin = "oncelog: 3,136 connections at once and not 19,999: this process may open 4,096 files, "
     for asked, said in ((["--set", "http.connections_max=19999"], begin), ([], "")):
-        command = [*few, "serve", "--in-memory", "--http", "127.0.0.1:0", *asked]
+        command = [*few, "serve", "--in-memory", "--any-port", *asked]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             assert server.stdout.readline().startswith("ready ")

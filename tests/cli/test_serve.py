@@ -21,12 +21,12 @@ from oncelog.storage.index.child import journal_directory
 from oncelog.storage.segment import segment_name
 from tests.cli.running import Server, done, run, serving
 
-ANY_PORT = ("--http", "127.0.0.1:0")
+ANY_PORT = ("--any-port",)
 
 
 def failed(*arguments: str) -> tuple[int, str]:
     """The exit code, and the one line that says why."""
-    result = run("serve", *arguments)
+    result = run("serve", "--any-port", *arguments)
     message = result.stderr.decode()
     assert not result.stdout
     assert "Traceback" not in message

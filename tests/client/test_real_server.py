@@ -55,7 +55,8 @@ class Server:
         return f"http://{self._address}"
 
     def start(self) -> None:
-        command = [sys.executable, "-c", SERVE, "serve", "--data", str(self._directory), "--http", self._address]
+        command = [sys.executable, "-c", SERVE, "serve", "--data", str(self._directory), "--any-port"]
+        command += ["--http", self._address]
         self._process = Popen(command, stdout=PIPE, text=True)
         assert self._process.stdout is not None
         ready = self._process.stdout.readline()

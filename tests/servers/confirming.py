@@ -7,10 +7,10 @@ from typing import Any, cast
 from oncelog.core.command import Command
 from oncelog.core.outcome import Outcome
 from oncelog.engine.engine import Engine
-from oncelog.servers.counts import Counts
-from oncelog.servers.http import HttpServer
-from oncelog.servers.http_connection import Connection
-from oncelog.servers.settings import HttpSettings
+from oncelog.servers.face import FaceContext
+from oncelog.servers.http.connection import Connection
+from oncelog.servers.http.server import HttpServer
+from oncelog.servers.http.settings import HttpSettings
 
 NOW_MS = 1_700_000_000_000
 
@@ -111,7 +111,7 @@ class Joined:
     def __init__(self, settings: HttpSettings | None = None) -> None:
         self.engine = Confirming()
         loop = cast(asyncio.AbstractEventLoop, Clock())
-        self.server = HttpServer(cast(Engine, self.engine), settings or HttpSettings(), loop, Counts())
+        self.server = HttpServer(FaceContext(cast(Engine, self.engine), loop), settings or HttpSettings())
         self.transport = Noted()
         self.connection = Connection(self.server)
         self.connection.connection_made(self.transport)

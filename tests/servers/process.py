@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from oncelog.servers.faces import FACES
 from oncelog.servers.process import run
 from oncelog.servers.settings import load
 from tests.servers.talking import PATIENCE_S, Answer, Client
@@ -25,7 +26,9 @@ class Process:
 
     def __init__(self, files_max: int | None = None, nohup: bool = False, **settings: Any) -> None:
         # So few that no machine has too few descriptors for them.
-        chosen = {"http.address": "127.0.0.1:0", "http.connections_max": 1_000, **settings}
+        chosen: dict[str, Any] = {f"{kind.name}.address": "127.0.0.1:0" for kind in FACES}
+        chosen |= {f"{kind.name}.connections_max": 1_000 for kind in FACES}
+        chosen |= settings
         command = [sys.executable, "-m", "tests.servers.process", msgspec.json.encode(chosen).decode()]
         if files_max is not None:
             command = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(files_max), *command]
@@ -43,7 +46,9 @@ class Process:
         if not line.startswith("ready http=127.0.0.1:"):
             self.popen.kill()
             raise AssertionError(f"not ready: {line!r} {self.popen.communicate()[1]}")
-        self.port = int(line.split(" ")[1].rpartition(":")[2])
+        self.addresses = dict(word.split("=", 1) for word in line.split(" durability=")[0].split(" ")[1:])
+        """Where each face listens."""
+        self.port = int(self.addresses["http"].rpartition(":")[2])
 
     def ask(
         self, method: str, target: str, body: bytes = b"", /, headers: Mapping[str, str | int] | None = None

@@ -4,6 +4,9 @@
         with server.client() as client:
             assert client.ask("PUT", "/v1/stream/a").status == 201
 
+Every face of the list is started, on a free port: `server.addresses["kafka"]`, `server.face("kafka")`. Settings given
+as keywords are those of HTTP; `faces={"kafka": {"idle_ms": 100}}` sets those of others.
+
 It runs in this process, so a test can look at the engine behind it (`server.on_loop`). An exception that would end a
 server process ends the block with that exception instead.
 """
@@ -23,10 +26,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.open import open_engine, open_in_memory
 from oncelog.limits import MIB
-from oncelog.servers import http
-from oncelog.servers.counts import Counts
-from oncelog.servers.http import HttpServer
-from oncelog.servers.settings import HttpSettings
+from oncelog.servers import listener
+from oncelog.servers.assembly import Assembly
+from oncelog.servers.face import Face, FaceContext
+from oncelog.servers.face_settings import Address, FaceSettings
+from oncelog.servers.http.server import HttpServer
+from oncelog.servers.settings import FACE_SETTINGS
 from oncelog.storage.index.child import journal_directory
 from tests.servers.talking import PATIENCE_S, Answer, Client
 
@@ -39,23 +44,29 @@ SETTINGS: Final = Settings(segment_bytes=8 * MIB, checkpoint_bytes=1 * MIB)
 class Running:
     """A server that listens."""
 
-    def __init__(self, directory: Path | None, engine_settings: Settings, settings: HttpSettings) -> None:
+    def __init__(self, directory: Path | None, engine_settings: Settings, settings: Mapping[str, FaceSettings]) -> None:
         self._directory = directory
         self._engine_settings = engine_settings
         self._settings = settings
         self._bugs: list[BaseException] = []
-        self._ready: Future[int] = Future()
+        self._ready: Future[dict[str, Address]] = Future()
         self._thread = threading.Thread(target=self._run, name="server under test", daemon=True)
         self._stop: asyncio.Event
         self.loop: asyncio.AbstractEventLoop
         self.engine: Engine
+        self.assembly: Assembly
         self.server: HttpServer
         self._thread.start()
-        self.port = self._ready.result(PATIENCE_S)
+        self.addresses = self._ready.result(PATIENCE_S)
+        self.port = self.addresses["http"].port
 
     def client(self, *, receive_bytes: int | None = None) -> Client:
         """A connection of its own."""
         return Client(self.port, receive_bytes=receive_bytes)
+
+    def face(self, name: str) -> Face:
+        """One of its faces."""
+        return next(face for face in self.assembly.faces if face.name == name)
 
     def ask(
         self, method: str, target: str, body: bytes = b"", /, headers: Mapping[str, str | int] | None = None
@@ -182,10 +193,14 @@ class Running:
         else:
             self.engine = open_engine(self._directory, loop, settings=self._engine_settings, fatal=self._bugs.append)
         journal = None if self._directory is None else journal_directory(self._directory)
-        self.server = HttpServer(self.engine, self._settings, loop, Counts(), journal=journal)
-        self._ready.set_result(await self.server.start())
+        self.assembly = Assembly(FaceContext(self.engine, loop, journal=journal), self._settings)
+        await self.assembly.start()
+        http = self.face("http")
+        assert isinstance(http, HttpServer)
+        self.server = http
+        self._ready.set_result(self.assembly.addresses)
         await self._stop.wait()
-        await self.server.stop()
+        await self.assembly.stop()
         await self.engine.close()
 
     def _went_wrong(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -206,12 +221,23 @@ def _answer(result: "Future[Result]", look: Callable[[], Result]) -> None:
 
 @contextlib.contextmanager
 def running(
-    directory: Path | None = None, *, engine: Settings = SETTINGS, sweep_s: float | None = None, **settings: Any
+    directory: Path | None = None,
+    *,
+    engine: Settings = SETTINGS,
+    sweep_s: float | None = None,
+    faces: Mapping[str, Mapping[str, Any]] | None = None,
+    **settings: Any,
 ) -> Iterator[Running]:
     """A server over a directory, or in memory if there is none, for as long as the block. `settings` are those of
-    `HttpSettings`; `sweep_s` is how often it looks for clients that are too slow, if not as they say."""
-    chosen = HttpSettings(address="127.0.0.1:0", **settings)
-    with contextlib.nullcontext() if sweep_s is None else mock.patch.object(http, "_sweep_s", return_value=sweep_s):
+    `HttpSettings`, `faces` those of other faces; `sweep_s` is how often it looks for clients that are too slow, if not
+    as they say."""
+    chosen = {
+        name: struct(
+            **{"address": "127.0.0.1:0", **(faces or {}).get(name, {}), **(settings if name == "http" else {})}
+        )
+        for name, struct in FACE_SETTINGS.items()
+    }
+    with contextlib.nullcontext() if sweep_s is None else mock.patch.object(listener, "sweep_s", return_value=sweep_s):
         server = Running(directory, engine, chosen)
         try:
             yield server

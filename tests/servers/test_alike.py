@@ -14,8 +14,8 @@ from oncelog.core.command import Append, AppendValue, CloseStream, Command, Crea
 from oncelog.core.outcome import Confirmed, Fenced, Outcome, Overloaded, SequenceGap, StreamDone, TopicDone
 from oncelog.protocols.http import parser, template
 from oncelog.protocols.http.plain import LENGTH_DIGITS_MAX
-from oncelog.servers.http_connection import Connection
-from oncelog.servers.settings import HttpSettings
+from oncelog.servers.http.connection import Connection
+from oncelog.servers.http.settings import HttpSettings
 from tests.servers.confirming import Joined
 
 T = TypeVar("T")

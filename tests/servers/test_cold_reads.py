@@ -177,7 +177,7 @@ def test_stop_waits_for_a_read_in_progress(tmp_path: Path, topic: str) -> None:
         client.send(request("GET", path))
         server.until(lambda: any(connection.slots for connection in server.server.connections))
         server.begin_stop()
-        server.until(lambda: server.server._emptied is not None)
+        server.until(lambda: server.server.listener.is_stopping)
         go_on.set()
         assert client.answer().body == b"x"
 

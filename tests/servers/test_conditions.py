@@ -2,8 +2,8 @@
 
 import pytest
 
-from oncelog.servers.http import SWEEP_S, SWEEP_S_MIN, _sweep_s
-from oncelog.servers.settings import HttpSettings
+from oncelog.servers.http.settings import HttpSettings
+from oncelog.servers.listener import SWEEP_S, SWEEP_S_MIN, sweep_s
 from tests.servers.running import Running, running
 from tests.servers.talking import Headers, request
 
@@ -106,9 +106,9 @@ def test_client_of_http_1_0_is_sent_no_interim_answer(shared: Running, topic: st
 
 
 def test_deadlines_are_looked_at_as_often_as_the_shortest_asks() -> None:
-    assert _sweep_s(HttpSettings()) == SWEEP_S
-    assert _sweep_s(HttpSettings(header_deadline_ms=2_000)) == 0.5
-    assert _sweep_s(HttpSettings(idle_ms=100)) == SWEEP_S_MIN
+    assert sweep_s(HttpSettings()) == SWEEP_S
+    assert sweep_s(HttpSettings(header_deadline_ms=2_000)) == 0.5
+    assert sweep_s(HttpSettings(idle_ms=100)) == SWEEP_S_MIN
     with running(header_deadline_ms=100) as server, server.client() as client:
         client.send(b"GET /health HTTP/1.1\r\nHost:")
         assert client.answer().status == 408

@@ -13,7 +13,7 @@ from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, SequenceGap, Stopping
 from oncelog.core.producer import SequenceMode
 from oncelog.engine.weight import size_of
-from oncelog.servers.early import EarlyRequests, Held
+from oncelog.servers.http.early import EarlyRequests, Held
 from tests.servers.running import Running, running
 from tests.servers.talking import Client, Headers, request
 

@@ -12,7 +12,7 @@ import pytest
 
 from oncelog import limits
 from oncelog.limits import KIB, MIB
-from oncelog.servers import http_ending
+from oncelog.servers import ending
 from tests.servers.running import Running, running
 from tests.servers.talking import PATIENCE_S, Client, request
 from tests.servers.test_stop import TYPE, stopped
@@ -61,7 +61,7 @@ def lingering(ms: int) -> Iterator[None]:
 
 
 def is_stopping(server: Running) -> bool:
-    return server.server._emptied is not None
+    return server.server.listener.is_stopping
 
 
 def test_all_that_was_stored_is_answered_to_clients_that_send_on_through_the_stop(tmp_path: Path, topic: str) -> None:
@@ -128,12 +128,12 @@ def test_idle_connections_are_closed_at_once_when_the_server_stops(path: str) ->
         for client in clients:
             assert client.ask("GET", "/health").status == 200
         connections = server.on_loop(lambda: list(server.server.connections))
-        server.until(lambda: all(http_ending._has_all(connection.transport) for connection in connections))
+        server.until(lambda: all(ending._has_all(connection.transport) for connection in connections))
 
         def finish() -> list[bool]:
-            server.server.is_stopping = True
+            server.server.listener.is_stopping = True
             for connection in connections:
-                connection.active_at -= 2 * http_ending.QUIET_MS / 1000
+                connection.active_at -= 2 * ending.QUIET_MS / 1000
                 connection.finish()
             return [connection.transport.is_closing() for connection in connections]
 
@@ -142,7 +142,7 @@ def test_idle_connections_are_closed_at_once_when_the_server_stops(path: str) ->
             client.close()
         # A look at thousands of connections may come to one that has gone since it began.
         server.until(lambda: not server.server.connections)
-        server.on_loop(lambda: server.server._look_at(iter(connections)))
+        server.on_loop(lambda: server.server.listener._look_at(iter(connections)))
 
 
 def test_clients_that_never_end_their_side_are_not_waited_for_when_they_are_silent(path: str) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 from oncelog import limits
 from oncelog.limits import KIB, MIB
-from oncelog.servers.http_connection import WRITE_HIGH_BYTES
+from oncelog.servers.face_connection import WRITE_HIGH_BYTES
 from tests.protocols.http.any_request import BODIES, HEADERS, METHODS, TARGETS
 from tests.servers.running import Running, running
 from tests.servers.talking import Answer, Client, Headers, request

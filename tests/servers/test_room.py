@@ -143,7 +143,7 @@ def test_every_metric_is_documented_and_no_other(tmp_path: Path) -> None:
 def test_server_looks_by_itself_whether_there_is_room() -> None:
     with on_a_disk_that_fills_up() as (server, disk):
         said: list[str] = []
-        server.server._room._say = said.append
+        server.assembly.room._say = said.append
         disk.full = True
         while write(server) == 204:
             pass

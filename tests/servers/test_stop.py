@@ -146,7 +146,7 @@ def test_live_reads_in_line_behind_a_write_do_not_hold_up_the_stop(path: str, li
             client.send(request("POST", path, b"x") + request("GET", f"{path}?offset=1&live={live}") * count)
             server.until(lambda: any(len(connection.slots) == 1 + count for connection in server.server.connections))
             server.begin_stop()
-            server.until(lambda: server.server._emptied is not None)
+            server.until(lambda: server.server.listener.is_stopping)
         assert client.answer().next_offset == 1
         for _ in range(count):
             assert client.answer().status == (200 if live == "sse" else 204)
@@ -161,7 +161,7 @@ def test_write_is_answered_however_long_the_disk_takes(path: str) -> None:
             client.send(request("POST", path, b"x"))
             server.until(lambda: any(connection.slots for connection in server.server.connections))
             server.begin_stop()
-            server.until(lambda: server.server._emptied is not None)
+            server.until(lambda: server.server.listener.is_stopping)
         answer = client.answer()
         assert (answer.next_offset, answer.headers["connection"]) == (1, "close")
 
@@ -231,7 +231,7 @@ def test_writes_in_flight_are_answered_when_the_server_stops(tmp_path: Path, pat
             client.send(request("POST", path, b"x") * count)
             server.until(lambda: any(len(connection.slots) == count for connection in server.server.connections))
             server.begin_stop()
-            server.until(lambda: server.server._emptied is not None)
+            server.until(lambda: server.server.listener.is_stopping)
         answers = [client.answer() for _ in range(count)]
         assert [answer.next_offset for answer in answers] == list(range(1, count + 1))
         assert [answer.headers.get("connection") for answer in answers] == [None] * (count - 1) + ["close"]

@@ -39,7 +39,7 @@ class Server:
         return int(self.address.rpartition(":")[2])
 
     def start(self) -> None:
-        command = [sys.executable, "-c", SERVE, "serve", "--data", str(self.directory), "--http", "127.0.0.1:0"]
+        command = [sys.executable, "-c", SERVE, "serve", "--data", str(self.directory), "--any-port"]
         self._process = Popen(command, stdout=PIPE, text=True)
         assert self._process.stdout is not None
         ready = self._process.stdout.readline()

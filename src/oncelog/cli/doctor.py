@@ -58,7 +58,7 @@ def doctor_command(
 
 def _questions(data: Path, address: str) -> Iterator[tuple[str, Callable[[], Check]]]:
     """(what to say while it runs, the check)."""
-    from oncelog.servers.settings import parse_address
+    from oncelog.servers.face_settings import parse_address
 
     try:
         host, port = parse_address(address)

@@ -120,19 +120,21 @@ def memory() -> Check:
 def open_files() -> Check:
     """A server raises the soft limit by itself, so the hard one counts. How many connections that is, the server says:
     some files are the log's, and some are kept for connections that come all at once."""
+    from oncelog.servers.assembly import connections_wanted, listener_count
     from oncelog.servers.descriptors import connections_allowed, files_wanted
-    from oncelog.servers.settings import HttpSettings
+    from oncelog.servers.settings import FACE_SETTINGS
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = HttpSettings().connections_max
+    defaults = {name: struct() for name, struct in FACE_SETTINGS.items()}
+    wanted, listeners = connections_wanted(defaults), listener_count(defaults)
     if hard == resource.RLIM_INFINITY:
         return Check("open files", "ok", f"unlimited: {wanted:,} connections at once")
-    connections, _ = connections_allowed(wanted, hard)
+    connections, _ = connections_allowed(wanted, hard, listeners)
     found = f"{hard:,} at most: {connections:,} connections at once"
     if connections == wanted:
         return Check("open files", "ok", found)
-    hint = f"{files_wanted(wanted):,} are enough for {wanted:,} connections, the default of http.connections_max: "
-    hint += "raise the hard limit of this user, or lower that setting"
+    hint = f"{files_wanted(wanted, listeners):,} are enough for {wanted:,} connections, the default of connections_max "
+    hint += "of all faces: raise the hard limit of this user, or lower that setting"
     return Check("open files", "fail" if hard < FILES_MIN else "warn", found, hint)
 
 

@@ -54,7 +54,7 @@ class Server:
     async def start(self) -> None:
         """Until it takes requests. Raises ServerFailed."""
         assert self._process is None
-        arguments = ["serve", "--data", os.fspath(self._directory), "--http", f"{HOST}:{self.port}"]
+        arguments = ["serve", "--data", os.fspath(self._directory), "--any-port", "--http", f"{HOST}:{self.port}"]
         arguments += ["--set", f"storage.segment_bytes={SEGMENT_BYTES}"]
         arguments += ["--set", f"storage.checkpoint_bytes={CHECKPOINT_BYTES}"]
         with self._errors.open("ab") as errors:

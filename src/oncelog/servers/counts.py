@@ -1,4 +1,4 @@
-"""What has happened since the start: plain numbers, added to on the loop's thread. `metrics` tells them."""
+"""What has happened on a face since the start: plain numbers, added to on the loop's thread. `metrics` tells them."""
 
 import sys
 
@@ -6,7 +6,7 @@ from oncelog.core.outcome import CommitConfirmed, Confirmed, Damaged, Outcome, R
 
 
 class Counts:
-    """What has happened since the start."""
+    """What has happened on one face since the start."""
 
     def __init__(self) -> None:
         self.confirms = 0
@@ -15,6 +15,7 @@ class Counts:
         self.commits = 0
         self.refusals: dict[str, int] = {}
         self.malformed = 0
+        """Requests that could not be read, or were mistakes by themselves."""
         self.cut_stalled = 0
         self.connections_refused = 0
 
@@ -39,11 +40,6 @@ class Counts:
                 self.duplicates += 1
             else:
                 self.commits += 1
-
-    def refused_early(self, answer: bytes) -> None:
-        """An answer that never reached the engine: a mistake in the request, or a fixed page."""
-        if answer.startswith(b"HTTP/1.1 4"):
-            self.malformed += 1
 
 
 def told_of(damaged: Damaged) -> str:

@@ -27,18 +27,20 @@ def keep_standard_ones() -> None:
             setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115 - for as long as the process lives
 
 
-def files_wanted(connections: int) -> int:
-    """Descriptors for so many connections at once: theirs, those of all that come in one turn, and those of files."""
-    return connections + limits.HTTP_BACKLOG_MAX + FILES_BESIDE_SOCKETS
+def files_wanted(connections: int, listeners: int = 1) -> int:
+    """Descriptors for so many connections at once: theirs, those of all that come in one turn to each of the
+    listeners, and those of files."""
+    return connections + listeners * limits.HTTP_BACKLOG_MAX + FILES_BESIDE_SOCKETS
 
 
-def connections_allowed(wanted: int, files: int) -> tuple[int, int]:
-    """(connections at once, how many more may come in one turn of the loop) if this many descriptors are all there are.
-    Files have theirs first: clients that took them all would end the server at the next change of segment."""
+def connections_allowed(wanted: int, files: int, listeners: int = 1) -> tuple[int, int]:
+    """(connections at once, how many more may come to each listener in one turn of the loop) if this many descriptors
+    are all there are. Files have theirs first: clients that took them all would end the server at the next change
+    of segment."""
     sockets = files - min(FILES_BESIDE_SOCKETS, files // 2)
     # What comes in one turn is accepted before the first of it is counted and turned away.
-    backlog = max(1, min(limits.HTTP_BACKLOG_MAX, sockets // 8))
-    return max(1, min(wanted, sockets - backlog)), backlog
+    backlog = max(1, min(limits.HTTP_BACKLOG_MAX, sockets // 8 // listeners))
+    return max(1, min(wanted, sockets - listeners * backlog)), backlog
 
 
 def allow_files(wanted: int) -> int:

@@ -3,7 +3,7 @@
 Counting is adding to plain numbers on the loop's thread; prometheus-client only spells them when it is asked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from oncelog.engine.statistics import Statistics
-from oncelog.servers.counts import Counts
+from oncelog.servers.face import Face
 
 CONFLICTS = ("id_conflict", "sequence_conflict", "claim_conflict", "partly_duplicate")
 FENCES = ("fenced", "application_fenced")
@@ -21,7 +21,6 @@ FENCES = ("fenced", "application_fenced")
 class Now(NamedTuple):
     """What neither the counters nor the engine tell: how it is at this moment."""
 
-    connections: int
     writes_refused: bool
     """For want of room."""
     free_bytes: int | None
@@ -29,32 +28,16 @@ class Now(NamedTuple):
 
 
 class _Collector(Collector):
-    def __init__(self, statistics: Statistics, counts: Counts, now: Now) -> None:
+    def __init__(self, statistics: Statistics, faces: Sequence[Face], now: Now) -> None:
         self._statistics = statistics
-        self._counts = counts
+        self._faces = faces
         self._now = now
 
     def collect(self) -> Iterator[Metric]:
-        counts = self._counts
+        yield from self._of_commands()
+        for face in self._faces:
+            yield from _of_face(face)
         stand = self._statistics
-        refusals = counts.refusals
-        yield CounterMetricFamily("oncelog_confirms", "Appends confirmed as new.", counts.confirms)
-        yield CounterMetricFamily("oncelog_records", "Records of confirmed appends.", counts.records)
-        yield CounterMetricFamily("oncelog_commits", "Commits and publishes confirmed as new.", counts.commits)
-        yield CounterMetricFamily("oncelog_duplicates", "Retries answered with their first outcome.", counts.duplicates)
-        conflicts = sum(refusals.get(code, 0) for code in CONFLICTS)
-        yield CounterMetricFamily("oncelog_conflicts", "Ids or sequences used again for other content.", conflicts)
-        fences = sum(refusals.get(code, 0) for code in FENCES)
-        yield CounterMetricFamily("oncelog_fences", "Writes of fenced producers and drivers refused.", fences)
-        by_code = CounterMetricFamily("oncelog_refusals", "Commands refused, by code.", labels=["code"])
-        for code, count in sorted(refusals.items()):
-            by_code.add_metric([code], count)
-        yield by_code
-        yield CounterMetricFamily("oncelog_http_malformed", "Requests that could not be read.", counts.malformed)
-        yield CounterMetricFamily("oncelog_http_stalled", "Clients cut because they did not read.", counts.cut_stalled)
-        refused = counts.connections_refused
-        yield CounterMetricFamily("oncelog_http_connections_refused", "Over connections_max.", refused)
-        yield GaugeMetricFamily("oncelog_http_connections", "Open connections.", self._now.connections)
         yield CounterMetricFamily("oncelog_groups", "Groups written: one fdatasync each.", stand.groups)
         yield SummaryMetricFamily(
             "oncelog_fsync_seconds",
@@ -77,9 +60,43 @@ class _Collector(Collector):
             free = self._now.free_bytes
             yield GaugeMetricFamily("oncelog_disk_free_bytes", "Free room of the disk that holds the journal.", free)
 
+    def _of_commands(self) -> Iterator[Metric]:
+        """What came of commands, whichever face brought them."""
+        faces = [face.counts for face in self._faces]
+        refusals: dict[str, int] = {}
+        for counts in faces:
+            for code, count in counts.refusals.items():
+                refusals[code] = refusals.get(code, 0) + count
+        confirms = sum(counts.confirms for counts in faces)
+        yield CounterMetricFamily("oncelog_confirms", "Appends confirmed as new.", confirms)
+        records = sum(counts.records for counts in faces)
+        yield CounterMetricFamily("oncelog_records", "Records of confirmed appends.", records)
+        commits = sum(counts.commits for counts in faces)
+        yield CounterMetricFamily("oncelog_commits", "Commits and publishes confirmed as new.", commits)
+        duplicates = sum(counts.duplicates for counts in faces)
+        yield CounterMetricFamily("oncelog_duplicates", "Retries answered with their first outcome.", duplicates)
+        conflicts = sum(refusals.get(code, 0) for code in CONFLICTS)
+        yield CounterMetricFamily("oncelog_conflicts", "Ids or sequences used again for other content.", conflicts)
+        fences = sum(refusals.get(code, 0) for code in FENCES)
+        yield CounterMetricFamily("oncelog_fences", "Writes of fenced producers and drivers refused.", fences)
+        by_code = CounterMetricFamily("oncelog_refusals", "Commands refused, by code.", labels=["code"])
+        for code, count in sorted(refusals.items()):
+            by_code.add_metric([code], count)
+        yield by_code
 
-def exposition(statistics: Statistics, counts: Counts, now: Now) -> bytes:
+
+def _of_face(face: Face) -> Iterator[Metric]:
+    """What happened on the connections of one face."""
+    counts, prefix = face.counts, f"oncelog_{face.name}"
+    yield CounterMetricFamily(f"{prefix}_malformed", "Requests that could not be read.", counts.malformed)
+    yield CounterMetricFamily(f"{prefix}_stalled", "Clients cut because they did not read.", counts.cut_stalled)
+    refused = counts.connections_refused
+    yield CounterMetricFamily(f"{prefix}_connections_refused", "Over connections_max.", refused)
+    yield GaugeMetricFamily(f"{prefix}_connections", "Open connections.", face.connection_count)
+
+
+def exposition(statistics: Statistics, faces: Sequence[Face], now: Now) -> bytes:
     """All of it in the text that Prometheus reads."""
     registry = CollectorRegistry()
-    registry.register(_Collector(statistics, counts, now))
+    registry.register(_Collector(statistics, faces, now))
     return generate_latest(registry)

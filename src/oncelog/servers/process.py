@@ -13,16 +13,22 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
 import uvloop
 
 from oncelog.engine.engine import Engine
 from oncelog.engine.open import end_process, open_engine, open_in_memory
-from oncelog.servers.counts import Counts
+from oncelog.servers.assembly import (
+    Assembly,
+    CannotListen,
+    connections_wanted,
+    listener_count,
+    try_addresses,
+    with_connections,
+)
 from oncelog.servers.descriptors import allow_files, connections_allowed, files_wanted, keep_standard_ones
-from oncelog.servers.http import HttpServer
+from oncelog.servers.face import FaceContext
 from oncelog.servers.room import refuse_to_begin
-from oncelog.servers.settings import Address, HttpSettings, ServerSettings
+from oncelog.servers.settings import FACE_SETTINGS, ServerSettings
 from oncelog.storage.index.child import journal_directory
 
 CONNECTIONS_FEW: Final = 1_000
@@ -30,7 +36,8 @@ CONNECTIONS_FEW: Final = 1_000
 
 
 def run(settings: ServerSettings, ready: Callable[[str], None]) -> int:
-    """Serve until a signal. Raises StorageError if the log cannot be opened, OSError if an address cannot be used."""
+    """Serve until a signal. Raises StorageError if the log cannot be opened, CannotListen if a face
+    cannot be started at its address."""
     keep_standard_ones()
     return uvloop.run(_serve(settings, ready))
 
@@ -43,32 +50,34 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, *(() if stays else (signal.SIGHUP,))):
         loop.add_signal_handler(number, _told_to_stop, loop, number, stop)
     loop.set_exception_handler(_bug)
-    wanted = settings.http.connections_max
-    files = allow_files(files_wanted(wanted))
-    connections, backlog = connections_allowed(wanted, files)
-    await _try_address(settings.http.listen, loop)
+    wanted, listeners = connections_wanted(settings.faces), listener_count(settings.faces)
+    files = allow_files(files_wanted(wanted, listeners))
+    connections, backlog = connections_allowed(wanted, files, listeners)
+    await try_addresses(settings.faces, loop)
     engine = _opened(settings, loop)
-    http = msgspec.structs.replace(settings.http, connections_max=connections)
     journal = None if settings.data is None else journal_directory(settings.data)
-    server = HttpServer(engine, http, loop, Counts(), backlog, journal, _say)
+    context = FaceContext(engine, loop, backlog=backlog, journal=journal, say=_say)
+    assembly = Assembly(context, with_connections(settings.faces, connections))
     try:
-        port = await server.start()
-    except OSError:
+        await assembly.start()
+    except CannotListen:
         await engine.close()
         raise
-    address = Address(settings.http.listen.host, port)
     statistics = engine.statistics()
     place = "memory" if settings.data is None else str(settings.data)
-    ready(f"ready http={address} durability={statistics.durability} data={place}")
+    ready(f"ready {assembly.ready_words()} durability={statistics.durability} data={place}")
     if statistics.cut_at:
         what = f"a torn group was cut off the journal's end, {statistics.cut_at}"
         _say(f"{what}: a crash leaves one that was not confirmed; if it was, the disk is damaged")
     # Fewer than the default, of which nobody spoke, are told where they are few: `oncelog doctor` tells it everywhere.
-    if connections < wanted and (wanted != HttpSettings().connections_max or connections < CONNECTIONS_FEW):
+    defaults = all(
+        chosen.connections_max == FACE_SETTINGS[name]().connections_max for name, chosen in settings.faces.items()
+    )
+    if connections < wanted and (not defaults or connections < CONNECTIONS_FEW):
         what = f"{connections:,} connections at once and not {wanted:,}: this process may open {files:,} files"
         _say(f"{what}, and the log needs some of them")
     await stop.wait()
-    await server.stop()
+    await assembly.stop()
     await engine.close()
     return 0
 
@@ -77,13 +86,6 @@ def _say(note: str) -> None:
     # Whoever reads our errors may have gone; the server stays.
     with contextlib.suppress(BrokenPipeError):
         sys.stderr.write(f"oncelog: {note}\n")
-
-
-async def _try_address(address: Address, loop: asyncio.AbstractEventLoop) -> None:
-    """An address that is taken is told before there is a log: a new one is 256 MB on disk that nobody asked for."""
-    listener = await loop.create_server(asyncio.Protocol, address.host, address.port, start_serving=False)
-    listener.close()
-    await listener.wait_closed()
 
 
 def _opened(settings: ServerSettings, loop: asyncio.AbstractEventLoop) -> Engine:

@@ -7,7 +7,6 @@ the data directory.
 """
 
 import difflib
-import re
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
@@ -23,12 +22,8 @@ from oncelog.engine import engine
 from oncelog.engine.open import SEGMENT_BYTES_IN_MEMORY
 from oncelog.errors import OncelogError
 from oncelog.limits import KIB, MIB
-
-BODY_BYTES_MAX: Final = limits.BATCH_BYTES_MAX - 4 * KIB
-"""The largest body: what stands around the records of a batch must still fit beside it."""
-
-MINUTE_MS: Final = 60_000
-HOUR_MS: Final = 60 * MINUTE_MS
+from oncelog.servers.face_settings import MINUTE_MS, FaceSettings, parse_address
+from oncelog.servers.faces import FACES, FaceKind, resolved
 
 COMMAND_LINE: Final = "command line"
 GIVEN_CHARACTERS_MAX: Final = 60
@@ -48,106 +43,9 @@ class SettingsInvalid(OncelogError):
         super().__init__(f"{place}: {problem}" + (f" (allowed: {allowed})" if allowed else ""))
 
 
-class Address(NamedTuple):
-    """Where to listen. Port 0 is any free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 ADDRESS_ALLOWED: Final = (
     "HOST:PORT, as in 127.0.0.1:4437, localhost:0 or [::1]:4437; port 0 to 65,535, 0 is any free one"
 )
-_ADDRESS: Final = re.compile(
-    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]/@]+)):(?P<port>[0-9]{1,5})"
-)
-
-
-def parse_address(text: str) -> Address:
-    """`host:port`, an IPv6 host in brackets. ValueError says what is wrong."""
-    match = _ADDRESS.fullmatch(text)
-    if match is None:
-        if text.count(":") > 1 and not text.strip("0123456789abcdefABCDEF:."):
-            raise ValueError("an IPv6 address stands in brackets")
-        raise ValueError("not an address" if ":" in text else "there is no port")
-    if int(match["port"]) > 65_535:
-        raise ValueError("no such port")
-    return Address(match["v6"] or match["host"], int(match["port"]))
-
-
-class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The HTTP face: where it listens, and how long and how much it grants a client."""
-
-    address: Annotated[
-        str, Meta(description="Where to listen. An IPv6 host stands in brackets; port 0 is any free one")
-    ] = "127.0.0.1:4437"
-    long_poll_ms: Annotated[
-        int, Meta(ge=1, le=HOUR_MS, description="How long a long-poll waits for a record before it is answered 204")
-    ] = 30_000
-    sse_ms: Annotated[
-        int, Meta(ge=1_000, le=24 * HOUR_MS, description="How long an SSE connection lives; the client connects again")
-    ] = 60_000
-    header_bytes_max: Annotated[
-        int, Meta(ge=1 * KIB, le=1 * MIB, description="Request line and headers of one request; more is 431")
-    ] = 32 * KIB
-    header_deadline_ms: Annotated[
-        int,
-        Meta(ge=100, le=10 * MINUTE_MS, description="From the first byte of a request to the end of its headers; 408"),
-    ] = 10_000
-    body_bytes_max: Annotated[
-        int,
-        Meta(ge=1 * KIB, le=BODY_BYTES_MAX, description="Body of one request; more is 413. A batch must fit an entry"),
-    ] = BODY_BYTES_MAX
-    body_rate_min: Annotated[
-        int,
-        Meta(ge=1, le=1 << 30, description="Bytes per second: a body that comes more slowly is cut after the grace"),
-    ] = 10_000
-    body_grace_ms: Annotated[
-        int, Meta(ge=100, le=HOUR_MS, description="How long a body may come at any speed before its rate counts")
-    ] = 10_000
-    idle_ms: Annotated[
-        int, Meta(ge=100, le=24 * HOUR_MS, description="A connection without a request is closed after this")
-    ] = 5 * MINUTE_MS
-    write_stall_ms: Annotated[
-        int, Meta(ge=100, le=HOUR_MS, description="A client that takes none of its answer for this long is cut")
-    ] = 30_000
-    connections_max: Annotated[
-        int,
-        Meta(
-            ge=1, le=1_000_000, description="Connections open at once; fewer if the limit of open files allows no more"
-        ),
-    ] = 20_000
-    read_bytes_max: Annotated[
-        int,
-        Meta(ge=1 * KIB, le=64 * MIB, description="Bytes of one catch-up answer; one batch comes even if it is larger"),
-    ] = 1 * MIB
-    early_hold_ms: Annotated[
-        int,
-        Meta(ge=0, le=MINUTE_MS, description="How long a request that came before its turn waits for those before it"),
-    ] = 500
-    x_producer_strict: Annotated[
-        bool, Meta(description="Refuse `X-Producer-*` requests that name neither a session nor an epoch")
-    ] = False
-    browser_writes: Annotated[
-        bool,
-        Meta(
-            description="Take writes that carry an `Origin`, as browsers send it. Nobody is asked who they are, so "
-            "with this any page that is open on a machine which reaches the server can append and delete"
-        ),
-    ] = False
-    stop_ms: Annotated[
-        int, Meta(ge=0, le=HOUR_MS, description="How long a stop waits for requests in progress before it cuts them")
-    ] = 10_000
-    pipelined_max: Annotated[
-        int, Meta(ge=1, le=10_000, description="Requests in progress on one connection; reading pauses at it")
-    ] = 64
-
-    @property
-    def listen(self) -> Address:
-        return parse_address(self.address)
 
 
 class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,9 +135,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     in_memory: Annotated[
         bool, Meta(description="Keep everything in memory: nothing survives the process. Instead of `data`")
     ] = False
-    http: HttpSettings = HttpSettings()
     storage: StorageSettings = StorageSettings()
     transactions: TransactionSettings = TransactionSettings()
+    faces: dict[str, FaceSettings] = {}
+    """The settings of every face, by its name, in the order of the list of faces."""
 
     @property
     def engine(self) -> engine.Settings:
@@ -270,14 +169,38 @@ class Setting(NamedTuple):
         return bounds + (f", a multiple of {self.meta.multiple_of}" if self.meta.multiple_of else "")
 
 
-def declared(struct: type[msgspec.Struct] = ServerSettings, prefix: str = "") -> Iterator[Setting]:
-    """Every key of `struct` and of the tables in it, in order."""
+def face_settings_class(kind: FaceKind) -> type[FaceSettings]:
+    """The settings class that the list of faces names."""
+    found = resolved(kind.settings)
+    assert isinstance(found, type)
+    assert issubclass(found, FaceSettings)
+    return found
+
+
+SERVER_TABLES: Final[dict[str, type[msgspec.Struct]]] = {
+    "storage": StorageSettings,
+    "transactions": TransactionSettings,
+}
+"""The tables that belong to no face, by their names: fields of ServerSettings. A table more is one line here."""
+
+FACE_SETTINGS: Final = {kind.name: face_settings_class(kind) for kind in FACES}
+
+
+def declared() -> Iterator[Setting]:
+    """Every key there is, table by table."""
+    yield from _declared_by(ServerSettings, "")
+    for name, struct in FACE_SETTINGS.items():
+        yield from _declared_by(struct, f"{name}.")
+    for name, table in SERVER_TABLES.items():
+        yield from _declared_by(table, f"{name}.")
+
+
+def _declared_by(struct: type[msgspec.Struct], prefix: str) -> Iterator[Setting]:
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
         hint = hints[field.name]
         if get_origin(hint) is not Annotated:
-            yield from declared(hint, f"{prefix}{field.name}.")
-            continue
+            continue  # a table, which the caller asks for by its own class
         kind, meta = get_args(hint)
         if get_origin(kind) in (Union, types.UnionType):
             kind = next(option for option in get_args(kind) if option is not types.NoneType)
@@ -402,7 +325,9 @@ def _built(chosen: Mapping[str, object]) -> ServerSettings:
         return {key.removeprefix(table): value for key, value in chosen.items() if key.startswith(table)}
 
     top: dict[str, Any] = {key: value for key, value in chosen.items() if "." not in key}
-    return ServerSettings(**top, http=HttpSettings(**of("http.")), storage=StorageSettings(**of("storage.")))
+    faces = {name: struct(**of(f"{name}.")) for name, struct in FACE_SETTINGS.items()}
+    top |= {name: table(**of(f"{name}.")) for name, table in SERVER_TABLES.items()}
+    return ServerSettings(**top, faces=faces)
 
 
 def spelled(value: object) -> str:

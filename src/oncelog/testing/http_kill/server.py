@@ -129,7 +129,7 @@ class Server:
 
     def _command(self) -> list[str]:
         settings = {"storage.segment_bytes": SEGMENT_BYTES, "storage.checkpoint_bytes": CHECKPOINT_BYTES}
-        arguments = ["serve", "--data", os.fspath(self.directory), "--http", f"{HOST}:{self.port}"]
+        arguments = ["serve", "--data", os.fspath(self.directory), "--any-port", "--http", f"{HOST}:{self.port}"]
         for key, value in settings.items():
             arguments += ["--set", f"{key}={value}"]
         return [sys.executable, "-c", self._script, *arguments]

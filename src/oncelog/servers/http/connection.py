@@ -9,7 +9,6 @@ Dropping a connection drops its answers, never its commands.
 import asyncio
 from typing import cast
 
-from oncelog import limits
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, PublishNamed, Submit
 from oncelog.protocols.http.parser import RequestParser
@@ -17,12 +16,11 @@ from oncelog.protocols.http.request import Request, RequestRefused
 from oncelog.protocols.http.routes import refused_answer
 from oncelog.protocols.http.session import Session
 from oncelog.protocols.http.template import template_of
-from oncelog.servers.http_ending import Ending
-from oncelog.servers.http_line import AppendSlot, Line, Shared
-from oncelog.servers.http_reads import Reading
-
-WRITE_HIGH_BYTES = 1 * limits.MIB
-"""Bytes that a client may leave unread before nothing more is read from it."""
+from oncelog.servers.ending import Ending
+from oncelog.servers.face_connection import FaceConnection
+from oncelog.servers.http.line import AppendSlot, Line, Shared
+from oncelog.servers.http.reads import Reading
+from oncelog.servers.listener import Listener
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -30,15 +28,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Server(Shared):
     """What a connection asks of the server."""
 
-    paused: "set[Connection]"
-
-    def joined(self, connection: "Connection") -> None:
-        """A client is there."""
-        raise NotImplementedError
-
-    def left(self, connection: "Connection") -> None:
-        """A client is gone."""
-        raise NotImplementedError
+    listener: "Listener[Connection]"
 
     def carry_out(self, action: Action, slot: "Slot") -> None:
         """Everything that is neither a command nor an answer already."""
@@ -95,7 +85,7 @@ class StraightBody:
         self._connection.body_came(count)
 
 
-class Connection(Line):
+class Connection(FaceConnection, Line):
     """One client."""
 
     server: Server
@@ -103,15 +93,11 @@ class Connection(Line):
     def __init__(self, server: Server) -> None:
         settings = server.settings
         parser = RequestParser(self._requested, settings.header_bytes_max, settings.body_bytes_max, server.body_budget)
-        super().__init__(server, parser)
+        Line.__init__(self, server, parser)
+        self.attach(server.listener)
         self.session = Session()
         self.request_at = 0.0
         """When the request in progress began to come in; 0 if there is none."""
-        self.is_stalled = False
-        """The client has too much unread."""
-        self._taken_bytes = 0
-        self._taken_at = 0.0
-        """What the client had taken when `look_at` last saw it take something, and when that was."""
         self._ending: Ending | None = None
         """Since the last answer is out."""
         self._has_client_ended = False
@@ -122,17 +108,8 @@ class Connection(Line):
 
     # --- the socket ------------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        self.active_at = self.server.loop.time()
-        self.server.joined(self)
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self.is_closing = True
-        self.server.left(self)
+    def on_lost(self) -> None:
         self._drop_line()
-        self.server.unsent.let_go(self)
         self.parser.close()
 
     def _drop_line(self) -> None:
@@ -145,7 +122,7 @@ class Connection(Line):
         self.slots.clear()
         self.parser.let_go()
         # What waits behind a read was accepted: it is carried out, only its answer goes nowhere.
-        if not self.server.is_stopped:
+        if not self.listener.is_stopped:
             for slot, action in waiting:
                 if isinstance(action, Submit):
                     self._submit(slot, action)
@@ -219,43 +196,28 @@ class Connection(Line):
             if slot.reading is not None:
                 slot.reading.end()
 
-    def pause_writing(self) -> None:
-        self.is_stalled = True
-        self.pause()
-
-    def resume_writing(self) -> None:
-        self.is_stalled = False
-        self.active_at = self.server.loop.time()
-        self.server.unsent.settle(self)
-        self.resume()
+    def on_writable(self) -> None:
         if self.slots and self.slots[0].reading is not None:
             self.slots[0].reading.go_on()
         self.flush()
 
     # --- back-pressure ---------------------------------------------------------------------------------------------
 
-    def pause(self) -> None:
-        # What is thrown away needs no room, and a client that sends first and reads then must get to its reading.
-        if not self.is_paused and not self.is_closing and not self.transport.is_closing():
-            self.is_paused = True
-            self.server.paused.add(self)
-            self.transport.pause_reading()
+    def may_read_on(self) -> bool:
+        return len(self.slots) < self.server.pipelined_max
 
     def resume(self) -> None:
-        """Read on, if nothing speaks against it."""
-        if not self.is_paused or self.is_stalled or self.server.engine.overloaded:
-            return
-        if len(self.slots) < self.server.settings.pipelined_max and not self.transport.is_closing():
-            if self.request_at:
-                self.request_at = self.server.loop.time()  # the time that we did not read is not the client's
-            self._read_on()
+        was_paused = self.is_paused
+        super().resume()
+        if was_paused and not self.is_paused and self.request_at:
+            self.request_at = self.server.loop.time()  # the time that we did not read is not the client's
 
-    def _read_on(self) -> None:
-        if self.is_paused:
+    def read_on(self) -> None:
+        if self._has_client_ended:
             self.is_paused = False
-            self.server.paused.discard(self)
-            if not self._has_client_ended:
-                self.transport.resume_reading()
+            self.listener.back_pressure.paused.discard(self)
+        else:
+            super().read_on()
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -276,7 +238,8 @@ class Connection(Line):
             if request.head:
                 self._learn(request, action)
         elif type(action) is Done:
-            server.counts.refused_early(action.answer)
+            if action.answer.startswith(b"HTTP/1.1 4"):
+                server.counts.malformed += 1
             slot.done(action.answer)
         else:
             slot.later = action
@@ -396,11 +359,11 @@ class Connection(Line):
         self.is_closing = True
         self._ending = Ending(transport, now)
         self._drop_line()
-        if self._has_client_ended or self._ending.is_over(now, self.active_at, is_stopping=server.is_stopping):
+        if self._has_client_ended or self._ending.is_over(now, self.active_at, is_stopping=self.listener.is_stopping):
             transport.close()
             return
         transport.write_eof()
-        self._read_on()
+        self.read_on()
 
     def write_piece(self, data: bytes) -> bool:
         """A piece of a live answer that is first in line; False if the client should read before there is more."""
@@ -410,25 +373,12 @@ class Connection(Line):
             self.server.unsent.settle(self)
         return not self.is_stalled
 
-    def unsent_bytes(self) -> int:
-        """Bytes that were handed to the socket and not taken by it."""
-        return self.transport.get_write_buffer_size()
-
     # --- deadlines -------------------------------------------------------------------------------------------------
 
-    def look_at(self, now: float) -> None:
-        """Called about once a second."""
+    def look_further(self, now: float, unread_bytes: int) -> None:
         settings = self.server.settings
-        unread = self.transport.get_write_buffer_size()
-        taken = self.sent_bytes - unread
-        if not unread or taken != self._taken_bytes:
-            self._taken_bytes, self._taken_at = taken, now
-        elif (now - self._taken_at) * 1000 > self.server.stall_ms():
-            self.server.counts.cut_stalled += 1
-            self.transport.abort()
-            return
         if self._ending is not None:
-            if self._ending.is_over(now, self.active_at, is_stopping=self.server.is_stopping):
+            if self._ending.is_over(now, self.active_at, is_stopping=self.listener.is_stopping):
                 self.transport.close()
         elif self.request_at and not self.is_closing and not self.is_paused:
             spent_ms = (now - self.request_at) * 1000
@@ -438,8 +388,11 @@ class Connection(Line):
             elif spent_ms > settings.body_grace_ms:
                 if self.parser.body_bytes < settings.body_rate_min * spent_ms / 1000:
                     self._refuse_slow("body", settings.body_grace_ms)
-        elif not unread and not self.slots and (now - self.active_at) * 1000 > settings.idle_ms:
-            self.transport.close()
+        else:
+            super().look_further(now, unread_bytes)
+
+    def has_work(self) -> bool:
+        return bool(self.slots)
 
     def _refuse_slow(self, what: str, limit_ms: int) -> None:
         self._refuse(RequestRefused(408, "too_slow", f"the {what} came too slowly", limit=limit_ms))
@@ -447,10 +400,6 @@ class Connection(Line):
     def finish(self) -> None:
         """The server stops: what was accepted is answered, nothing more is taken."""
         self.is_closing = True
-        self._read_on()
+        self.read_on()
         self._end_live_reads()
         self.flush()
-
-    def abort(self) -> None:
-        """Now."""
-        self.transport.abort()

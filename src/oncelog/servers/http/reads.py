@@ -23,7 +23,7 @@ from oncelog.protocols.http.actions import Action, Read, Stand
 from oncelog.protocols.http.read import Found, Standing
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.servers.counts import Counts
-from oncelog.servers.settings import HttpSettings
+from oncelog.servers.http.settings import HttpSettings
 from oncelog.servers.unsent import Holder, UnsentBytes
 
 BodyKey = tuple[int, int, int, str]

@@ -1,8 +1,6 @@
 """What takes more than one command, or none: cuts, listings, receipts, publishes by id, health, metrics."""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -11,34 +9,26 @@ from oncelog.core.command import GetReceipt
 from oncelog.core.flat import Producer
 from oncelog.core.outcome import Outcome, ReceiptFound, Refusal, TopicMissing
 from oncelog.core.query import producer_found
-from oncelog.engine.engine import Engine
 from oncelog.engine.listing import ListedCursor, Page
 from oncelog.engine.provenance import WrittenBy
 from oncelog.engine.seek import Stood
 from oncelog.protocols.http import actions, admin, answers
 from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.servers.counts import Counts
+from oncelog.servers.face import FaceContext
 from oncelog.servers.metrics import Now, exposition
 from oncelog.servers.room import free_bytes, why_refused
 
 Answer = Callable[[bytes], None]
 
 
-class Face(Protocol):
-    """What the metrics tell of the server."""
-
-    connections: dict[Any, None]
-    journal: Path | None
-    """Where the journal is; None if it is in memory."""
-
-
 class Asks:
     """One method per question."""
 
-    def __init__(self, engine: Engine, counts: Counts, face: Face) -> None:
-        self._engine = engine
+    def __init__(self, context: FaceContext, counts: Counts) -> None:
+        self._context = context
+        self._engine = context.engine
         self._counts = counts
-        self._face = face
 
     def answer(self, action: actions.Action, answer: Answer) -> None:
         """Answer, now or once what is told is durable."""
@@ -81,9 +71,9 @@ class Asks:
         )
 
     def _metrics(self) -> bytes:
-        statistics, face = self._engine.statistics(), self._face
-        now = Now(len(face.connections), why_refused(statistics) is not None, free_bytes(face.journal))
-        text = exposition(statistics, self._counts, now)
+        statistics, context = self._engine.statistics(), self._context
+        now = Now(why_refused(statistics) is not None, free_bytes(context.journal))
+        text = exposition(statistics, context.faces, now)
         return answers.full(200, CONTENT_TYPE_LATEST, text, b"Cache-Control: no-store\r\n")
 
     def _cut(self, action: actions.Cut) -> bytes:

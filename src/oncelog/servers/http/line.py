@@ -2,7 +2,7 @@
 
 Nearly every request is an append like the one before it (`protocols/http/template.py`): it is read by comparison,
 submitted, and answered on its own. That way is here, compiled with the rest of the path of an append
-(`tools/compiled.py`). Whatever is not plain about a request or an answer is the connection's (`http_connection.py`),
+(`tools/compiled.py`). Whatever is not plain about a request or an answer is the connection's (`connection.py`),
 which is a `Line` with everything else.
 """
 
@@ -11,7 +11,6 @@ from collections import deque
 
 from mypy_extensions import mypyc_attr
 
-from oncelog import limits
 from oncelog.core.command import Command
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.engine.engine import Engine
@@ -20,9 +19,9 @@ from oncelog.protocols.http.parser import BodyBudget, RequestParser
 from oncelog.protocols.http.routes import Router
 from oncelog.protocols.http.template import AppendTemplate
 from oncelog.servers.counts import Counts
-from oncelog.servers.early import Early, EarlyRequests
-from oncelog.servers.http_reads import Reading
-from oncelog.servers.settings import HttpSettings
+from oncelog.servers.http.early import Early, EarlyRequests
+from oncelog.servers.http.reads import Reading
+from oncelog.servers.http.settings import HttpSettings
 from oncelog.servers.unsent import UnsentBytes
 
 
@@ -40,6 +39,7 @@ class Shared:
         early: EarlyRequests,
         body_budget: BodyBudget,
         scratch: memoryview,
+        unsent: UnsentBytes,
     ) -> None:
         self.engine = engine
         self.submit = engine.submit
@@ -51,17 +51,8 @@ class Shared:
         self.body_budget = body_budget
         self.scratch = scratch
         """For bytes that nobody wants any more."""
-        self.unsent = UnsentBytes(limits.UNSENT_BYTES_MAX)
+        self.unsent = unsent
         self.pipelined_max = settings.pipelined_max
-        self.is_stopping = False
-        """Nothing is taken any more; what was accepted is still answered."""
-        self.is_stopped = False
-        """Nothing may reach the engine any more."""
-
-    def stall_ms(self) -> int:
-        """How long a client may take nothing of what it was sent."""
-        stall_ms = self.settings.write_stall_ms
-        return min(stall_ms, limits.UNSENT_STALL_MS) if self.unsent.waiting else stall_ms
 
     def now_ms(self) -> int:
         """The time that records get."""
@@ -165,8 +156,7 @@ class Line:
 
     def hold_back(self) -> None:
         """Read nothing more for now if there is too much in line, or too much for the engine."""
-        if len(self.slots) >= self.server.pipelined_max or self.server.engine.overloaded:
-            self.pause()
+        raise NotImplementedError
 
     def sent_alone(self, slot: AppendSlot, answer: bytes) -> bool:
         """Send the answer of the only one in line, if there is nothing else to do: the short way of `flush`."""

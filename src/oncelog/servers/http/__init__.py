@@ -1,0 +1,1 @@
+"""The HTTP face's sockets: connections with their requests in line, reads that wait, health and metrics."""
