@@ -313,7 +313,9 @@ def test_a_front_trim_beside_a_slow_cold_read_ends_nothing(tmp_path: Path) -> No
                     engine.read("a", 0, 30, 30_000, told.append, way)
                 engine.offset_at("a", 0, 0, told.append, by_record=True)
                 await done(engine, Trim("a", 0, 30), StreamDone)
-                place = engine.reads.reader.place_of(engine.view.topic("a").stream_ids[0], 30)  # type: ignore[union-attr]
+                topic = engine.view.topic("a")
+                assert topic is not None
+                place = engine.reads.reader.place_of(topic.stream_ids[0], 30)
                 assert place is not None
                 assert engine.reads._journal.trim_front(place.group) > 0
                 go_on.set()
