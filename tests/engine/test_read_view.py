@@ -1,5 +1,9 @@
 """The first door: a group's changes appear at once, when it is durable; dropping what the index has changes nothing."""
 
+from unittest import mock
+
+import pytest
+
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import (
@@ -13,6 +17,10 @@ from oncelog.core.command import (
     GetTopic,
 )
 from oncelog.core.outcome import TopicFound
+from oncelog.core.rows import Key, Table
+from oncelog.core.state import Row, State
+from oncelog.engine.read_view import ReadView, ViewChanges, take_changes
+from oncelog.engine.reader import ReadPlan
 from oncelog.testing.sim_engine import SimEngine, WatchedDisk
 from tests.crash.sim_explorer import nothing_cached
 
@@ -130,3 +138,58 @@ def test_what_waits_at_the_gate_does_not_change_there() -> None:
     assert len(pending.outcome.topic.stream_ids) == 1
     engine.flush()
     assert len(engine.contents()) == 3
+
+
+@pytest.mark.from_source
+def test_holes_are_neither_copied_by_every_group_nor_decoded_for_every_batch() -> None:
+    """A queue that deletes its records one by one, in a chunk that has 1,000 holes already."""
+    engine = engine_with("a", segment_bytes=limits.MIB)
+    for _ in range(40):
+        engine.execute(append("a", *[b"x"] * 50))
+    every_second = [offset for first in range(0, 2_000, 2) for offset in (first, first + 1)]
+    engine.execute(DeleteRecords("a", 0, every_second))
+    taken: list[int] = []
+
+    def take(state: State, view: ReadView) -> ViewChanges:
+        changes = take_changes(state, view)
+        taken.extend(len(change.holes) for change in changes.holes.values())
+        return changes
+
+    with mock.patch("oncelog.engine.commit_loop.take_changes", take):
+        for offset in range(1, 200, 2):
+            engine.execute(DeleteRecords("a", 0, [offset, offset + 1]))
+    assert taken == [4] * 100, "only what was added"
+
+    engine.checkpoint()
+    looked_up: list[object] = []
+    get = engine.index.get
+
+    def counted(table: Table, key: Key) -> Row | None:
+        looked_up.append(table)
+        return get(table, key)
+
+    with mock.patch.object(engine.index, "get", counted):
+        topic = engine.view.topic("a")
+        assert topic is not None
+        stream = engine.view.stream(topic.stream_ids[0])
+        assert stream is not None
+        plan = engine.reader.plan(stream, 0, limits.MIB)
+    assert isinstance(plan, ReadPlan)
+    assert len(plan.parts) == 36
+    assert looked_up.count(Table.HOLES) == 1
+    assert [offset for offset, _ in engine.contents()["a", 0].records] == list(range(201, 2_000, 2))
+
+
+def test_a_deletion_is_hidden_until_it_is_durable_in_a_chunk_that_readers_see_already() -> None:
+    engine = engine_with("a")
+    engine.execute(append("a", b"0", b"1", b"2"))
+    engine.execute(DeleteRecords("a", 0, [0, 1]))
+    engine.submit(DeleteRecords("a", 0, [2, 3]))
+    engine.seal()
+    engine.submit(DeleteRecords("a", 0, [1, 2]))
+    engine.write()
+    assert engine.contents()["a", 0].records == ((1, b"1"), (2, b"2"))
+    engine.written()
+    assert engine.contents()["a", 0].records == ((1, b"1"),)
+    engine.flush()
+    assert engine.contents()["a", 0].records == ()

@@ -155,13 +155,10 @@ def _add_holes(state: State, stream: Stream, first: int, next_: int, cause: int,
         chunk = state.holes[key]
         if chunk is None:
             chunk = state.holes[key] = HoleChunk([])
-        if cause == Cause.DELETED:
-            # An aborted record may be deleted too: then nobody is shown it any more.
-            stream.hole_count -= holes.take_out_aborted(chunk, begin, end)
-        holes.add(chunk, begin, end, cause, producer_id)
+        were_aborted = holes.change(chunk, begin, end, cause, producer_id)
+        stream.hole_count += end - begin - were_aborted
         _touch(state, Table.HOLES, key)
-        state.changed_holes.add(key)
-    stream.hole_count += next_ - first
+        state.changed_holes.setdefault(key, []).extend((begin, end, int(cause), producer_id))
 
 
 def _new_stream(state: State, stream_id: int, topic: Topic, partition: int) -> None:

@@ -57,6 +57,14 @@ def add(chunk: HoleChunk, first: int, next_: int, cause: int, producer_id: int) 
         del holes[at : at + 4]
 
 
+def change(chunk: HoleChunk, first: int, next_: int, cause: int, producer_id: int) -> int:
+    """Make holes of a range that lies in this chunk; returns how many offsets were holes before. Only an aborted record
+    may be made a hole once more, by a deletion: then nobody is shown it any more."""
+    were_aborted = take_out_aborted(chunk, first, next_) if cause == Cause.DELETED else 0
+    add(chunk, first, next_, cause, producer_id)
+    return were_aborted
+
+
 class ChunkMissing(Exception):
     """A walk needs chunks that are not loaded. Caught by `core.needs`, and by who lists cursors; else it is a bug.
 

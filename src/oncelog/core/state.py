@@ -93,7 +93,8 @@ class State:
         """Per table, the keys changed since the generation began."""
         self.changed_streams: set[int] = set()
         self.changed_topics: set[str] = set()
-        self.changed_holes: set[tuple[int, int]] = set()
+        self.changed_holes: dict[tuple[int, int], list[int]] = {}
+        """Per chunk what was added, in order: flat (first, next, cause, producer id)."""
         """What readers will see differently once this group is durable."""
 
     def find_id(self, id_hash: bytes) -> bytes | None:

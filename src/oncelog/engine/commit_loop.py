@@ -424,7 +424,7 @@ class CommitLoop:
         """Note what the group will change for readers: they need it when it is durable, and the disk is at work
         meanwhile. Nothing was applied since it was sealed."""
         assert group is self._in_flight
-        group.changes = take_changes(self.state)
+        group.changes = take_changes(self.state, self.view)
 
     def proof_group(self) -> Group | None:
         """An empty group, when nothing else is going on: it proves the one before it. None if there is no room."""
@@ -435,7 +435,7 @@ class CommitLoop:
         group = Group(open_group)
         group.payload_bytes = 0
         group.last_entry = self.state.entry_number
-        group.changes = take_changes(self.state)
+        group.changes = take_changes(self.state, self.view)
         self._in_flight = group
         return group
 

@@ -11,7 +11,7 @@ from mypy_extensions import mypyc_attr
 
 from oncelog import limits
 from oncelog.core.flat import Flat, Stream
-from oncelog.core.holes import find
+from oncelog.core.holes import change, find
 from oncelog.core.rows import HoleChunk, Table, Topic, chunk_of
 from oncelog.core.state import State
 from oncelog.storage.index.interface import Index
@@ -56,12 +56,20 @@ class StreamView(Flat):
         )
 
 
+class HoleChange(NamedTuple):
+    """What a group changes of one chunk of holes: flat (first, next, cause, producer id)."""
+
+    is_whole: bool
+    """The view does not have the chunk: these are all of its holes. Else they are added to those that it has."""
+    holes: list[int]
+
+
 class ViewChanges(NamedTuple):
     """What one group will change, taken when it is handed over to be written."""
 
     streams: dict[int, StreamView]
     topics: dict[str, Topic | None]
-    holes: dict[tuple[int, int], tuple[int, ...]]
+    holes: dict[tuple[int, int], HoleChange]
 
 
 def view_of(row: Stream) -> StreamView:
@@ -78,8 +86,9 @@ def view_of(row: Stream) -> StreamView:
     )
 
 
-def take_changes(state: State) -> ViewChanges:
-    """Copy what changed since the group before was handed over; the rows themselves go on changing."""
+def take_changes(state: State, view: "ReadView") -> ViewChanges:
+    """Copy what changed since the group before was handed over; the rows themselves go on changing. A chunk of holes
+    that the view has is not copied: it gets what was added, when the group is durable."""
     streams: dict[int, StreamView] = {}
     for stream_id in state.changed_streams:
         row = state.streams[stream_id]
@@ -87,7 +96,7 @@ def take_changes(state: State) -> ViewChanges:
         streams[stream_id] = view_of(row)
     state.changed_streams.clear()
     topics: dict[str, Topic | None] = {}
-    holes: dict[tuple[int, int], tuple[int, ...]] = {}
+    holes: dict[tuple[int, int], HoleChange] = {}
     if state.changed_topics:
         for name in state.changed_topics:
             topic = state.topics[name]
@@ -96,11 +105,14 @@ def take_changes(state: State) -> ViewChanges:
             )
         state.changed_topics.clear()
     if state.changed_holes:
-        for key in state.changed_holes:
-            chunk = state.holes[key]
-            assert chunk is not None
-            holes[key] = tuple(chunk.holes)
-        state.changed_holes.clear()
+        for key, added in state.changed_holes.items():
+            if key in view.holes:
+                holes[key] = HoleChange(False, added)
+            else:
+                chunk = state.holes[key]
+                assert chunk is not None
+                holes[key] = HoleChange(True, list(chunk.holes))
+        state.changed_holes = {}
     return ViewChanges(streams, topics, holes)
 
 
@@ -113,7 +125,8 @@ class ReadView:
         """The last entry that readers see."""
         self.streams: dict[int, StreamView] = {}
         self.topics: dict[str, Topic | None] = {}
-        self.holes: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.holes: dict[tuple[int, int], HoleChunk] = {}
+        """Changed in place. The generations drop none that a group in flight will change: its key is touched."""
 
     def reveal(self, changes: ViewChanges, entry_number: int) -> None:
         """Let readers see a durable group."""
@@ -122,7 +135,13 @@ class ReadView:
         if changes.topics:
             self.topics.update(changes.topics)
         if changes.holes:
-            self.holes.update(changes.holes)
+            for key, change_ in changes.holes.items():
+                if change_.is_whole:
+                    self.holes[key] = HoleChunk(change_.holes)
+                    continue
+                chunk, added = self.holes[key], change_.holes
+                for at in range(0, len(added), 4):
+                    change(chunk, added[at], added[at + 1], added[at + 2], added[at + 3])
         self.entry_number = entry_number
 
     def stream(self, stream_id: int) -> StreamView | None:
@@ -144,13 +163,22 @@ class ReadView:
         assert row is None or isinstance(row, Topic)
         return row
 
-    def holes_between(self, view: StreamView, first: int, next_: int) -> list[tuple[int, int, int, int]]:
-        """Holes that meet [first, next_), in order: (first, next, cause, producer id)."""
+    def holes_between(
+        self, view: StreamView, first: int, next_: int, loaded: dict[int, HoleChunk | None] | None = None
+    ) -> list[tuple[int, int, int, int]]:
+        """Holes that meet [first, next_), in order: (first, next, cause, producer id). One who asks for many
+        stretches in a row, without giving way to the loop, gives `loaded`: it keeps the last chunk, decoded."""
         found: list[tuple[int, int, int, int]] = []
         if not view.hole_count or first >= next_:
             return found
         for number in range(chunk_of(first), chunk_of(next_ - 1) + 1):
-            chunk = self._chunk(view.stream_id, number)
+            if loaded is None:
+                chunk = self._chunk(view.stream_id, number)
+            else:
+                if number not in loaded:
+                    loaded.clear()
+                    loaded[number] = self._chunk(view.stream_id, number)
+                chunk = loaded[number]
             if chunk is None:
                 continue
             flat = chunk.holes
@@ -161,9 +189,9 @@ class ReadView:
         return found
 
     def _chunk(self, stream_id: int, number: int) -> HoleChunk | None:
-        flat = self.holes.get((stream_id, number))
-        if flat is not None:
-            return HoleChunk(list(flat))
+        chunk = self.holes.get((stream_id, number))
+        if chunk is not None:
+            return chunk
         row = self._index.get(Table.HOLES, (stream_id, number))
         assert row is None or isinstance(row, HoleChunk)
         return row

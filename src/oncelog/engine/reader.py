@@ -13,7 +13,7 @@ import msgspec
 
 from oncelog.core import batch as codec
 from oncelog.core.outcome import OffsetAhead, OffsetGone, Refusal
-from oncelog.core.rows import Cause
+from oncelog.core.rows import Cause, HoleChunk
 from oncelog.engine.read_view import ReadView, StreamView
 from oncelog.errors import BatchInvalid, Corruption, StorageError
 from oncelog.storage.index.interface import Index
@@ -115,11 +115,12 @@ class Reader:
         parts: list[ReadPart] = []
         size = 0
         dense = not stream.hole_count
+        loaded: dict[int, HoleChunk | None] = {}
         for base_offset, place in _up_to_damage(self._batches(stream.stream_id, offset, limit)):
             next_ = base_offset + place.count
             dead: tuple[tuple[int, int], ...] = ()
             if not dense or base_offset < stream.floor:
-                dead = self.dead(stream, base_offset, next_, way)
+                dead = self.dead(stream, base_offset, next_, way, loaded)
             if dead and dead[0] == (0, place.count):
                 offset = next_
                 continue
@@ -150,7 +151,14 @@ class Reader:
                 break
         return size, offset
 
-    def dead(self, stream: StreamView, first: int, next_: int, way: Way) -> tuple[tuple[int, int], ...]:
+    def dead(
+        self,
+        stream: StreamView,
+        first: int,
+        next_: int,
+        way: Way,
+        loaded: dict[int, HoleChunk | None] | None = None,
+    ) -> tuple[tuple[int, int], ...]:
         """Holes inside a batch as ranges of offset deltas, neighbours joined. Only a reader of committed data is not
         shown markers and aborted records; deleted ones and duplicates are hidden from everybody. What was aborted
         without a marker has no producer id: a Kafka consumer could not tell where it ends, so it is hidden as well."""
@@ -158,7 +166,7 @@ class Reader:
         if first < stream.floor:
             # Trimmed in the middle of a batch: what is below the floor is gone, also from those who read whole batches.
             dead.append((0, min(stream.floor, next_) - first))
-        for hole_first, hole_next, cause, producer_id in self._view.holes_between(stream, first, next_):
+        for hole_first, hole_next, cause, producer_id in self._view.holes_between(stream, first, next_, loaded):
             is_unmarked = way is Way.KAFKA_COMMITTED and cause == Cause.ABORTED and producer_id < 0
             if way is not Way.COMMITTED and cause not in _HIDDEN and not is_unmarked:
                 continue

@@ -66,7 +66,7 @@ def open_store(disk: Disk, index: Index, catch_up: Callable[[int], None], *, seg
     for table in (Table.TXN, Table.STAGE):
         _watch(table, index, state, timers)
     view = ReadView(index, first_entry)
-    view.reveal(take_changes(state), state.entry_number)
+    view.reveal(take_changes(state, view), state.entry_number)
     replayed = state.entry_number - first_entry
     return Store(journal, index, state, places, timers, view, position.group, replayed)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.outcome import Refusal
+from oncelog.core.rows import HoleChunk
 from oncelog.engine.damage import damaged
 from oncelog.engine.read_view import ReadView, StreamView
 from oncelog.engine.reader import Reader, ReadPart, Way
@@ -97,11 +98,12 @@ class TimeSeek:
     def _slice(self, stream: StreamView, first: int) -> tuple[list[ReadPart], int]:
         parts: list[ReadPart] = []
         next_ = first
+        loaded: dict[int, HoleChunk | None] = {}
         for base_offset, place in islice(self._reader.batches(stream, first, stream.stable), limits.SEEKS_PER_SLICE):
             next_ = base_offset + place.count
             if place.flags & CONTROL:
                 continue
-            dead = self._reader.dead(stream, base_offset, next_, Way.COMMITTED)
+            dead = self._reader.dead(stream, base_offset, next_, Way.COMMITTED, loaded)
             parts.append(ReadPart(base_offset, place.group, place.at, place.length, place.count, dead))
         return parts, next_
 
