@@ -31,7 +31,7 @@ FACES: Final[list[FaceKind]] = [
 
 MOUNTS: Final[list[str]] = []
 """What sits on HTTP's listener without being part of its face: `module:name` of a function that is called with a
-`FaceContext` and returns a `Mount` (`servers/mount.py`)."""
+`FaceContext` and the `Counts` of HTTP and returns a `Mount` (`servers/mount.py`)."""
 
 
 def resolved(name: str) -> Any:

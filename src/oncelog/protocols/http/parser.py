@@ -15,7 +15,7 @@ it lets go of what came.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import httptools
 
@@ -57,6 +57,29 @@ class BodyBudget:
         return True
 
 
+class BodyStream(Protocol):
+    """Who takes the bodies of some requests as they come, whatever their size and encoding."""
+
+    def takes_stream(self, target: bytes) -> bool:
+        """Whether the body of a request with this target is a stream."""
+        ...
+
+    def stream_piece(self, piece: bytes) -> None:
+        """Bytes of the body of the request that was handed over last."""
+        ...
+
+    def stream_ended(self) -> None:
+        """That body is whole."""
+        ...
+
+
+class _End:
+    """Stands in line for the end of a streamed body."""
+
+
+_END: Final = _End()
+
+
 def _ignore_request(_request: Request) -> None:
     """The connection of this request is gone."""
 
@@ -70,6 +93,7 @@ class RequestParser:
         header_bytes_max: int,
         body_bytes_max: int,
         budget: BodyBudget | None = None,
+        stream: BodyStream | None = None,
     ) -> None:
         self._on_request = on_request
         self._budget = budget or BodyBudget(limits.HTTP_BODIES_BYTES_MAX)
@@ -77,8 +101,9 @@ class RequestParser:
         self._body_bytes_max = body_bytes_max
         self._parser = httptools.HttpRequestParser(self)
         self._error: RequestRefused | None = None
-        self._whole: list[Request] = []
-        """Requests that are whole and not handed over yet."""
+        self._stream = stream
+        self._whole: list[Request | bytes | _End] = []
+        """Requests that are whole and not handed over yet; heads, pieces and ends of those whose body is a stream."""
         self._reset()
 
     def _reset(self) -> None:
@@ -101,6 +126,8 @@ class RequestParser:
         self._straight_length = 0
         self._budget_taken = 0
         self._discards: RequestRefused | None = None
+        self._is_stream = False
+        """The body in progress is not kept here."""
 
     # --- in --------------------------------------------------------------------------------------------------------
 
@@ -122,11 +149,21 @@ class RequestParser:
         # Only now, and not from within httptools: whatever is raised there is about these bytes alone.
         whole, self._whole = self._whole, []
         for came in whole:
-            self._on_request(came)
+            self._hand_over(came)
         if refused is not None:
             raise refused
         if self._straight is not None and self.in_body and not self._straight:
             self._grow()
+
+    def _hand_over(self, came: Request | bytes | _End) -> None:
+        if isinstance(came, Request):
+            self._on_request(came)
+        elif self._stream is None:
+            return  # the connection is gone
+        elif isinstance(came, bytes):
+            self._stream.stream_piece(came)
+        else:
+            self._stream.stream_ended()
 
     def _parse(self, data: bytes | memoryview) -> RequestRefused | None:
         """Let httptools take the bytes apart. Whatever is wrong with them is the client's fault and ends no more than
@@ -206,6 +243,7 @@ class RequestParser:
         """The connection is gone: nothing is fed any more. The connection and its parser hold each other, and so do the
         parser and httptools; without this they stay until the collector comes."""
         self._on_request = _ignore_request
+        self._stream = None
         del self._parser
 
     def _give_back(self) -> None:
@@ -317,18 +355,16 @@ class RequestParser:
             detail = "a body may be chunked, and nothing else may be done to it"
             self._fail(RequestRefused(501, "encoding_unsupported", detail))
             return
+        if self._stream is not None and self._stream.takes_stream(self._target):
+            self._begin_stream(length_text)
+            return
         has_body = length_text not in (None, b"0") or b"transfer-encoding" in headers
         if has_body and headers.get(b"content-encoding", b"identity").lower() != b"identity":
             # Kept byte for byte, it would be given back without the word that says how to read it.
             detail = "a body in a Content-Encoding cannot be taken: readers would not be told of it"
             self._fail(RequestRefused(415, "encoding_unsupported", detail))
             return
-        if length_text is None:
-            return
-        if len(length_text) > limits.HTTP_DIGITS_MAX:
-            limit, came = limits.HTTP_DIGITS_MAX, len(length_text)
-            detail = "Content-Length has too many digits"
-            self._fail(RequestRefused(400, "malformed_request", detail, limit=limit, received=came))
+        if length_text is None or not self._has_few_digits(length_text):
             return
         length = int(length_text)  # httptools has seen to it that these are digits
         if length > self._body_bytes_max:
@@ -336,6 +372,24 @@ class RequestParser:
         elif length > STRAIGHT_BYTES_MIN:
             self._straight = bytearray()
             self._straight_length = length
+
+    def _has_few_digits(self, length_text: bytes) -> bool:
+        if len(length_text) <= limits.HTTP_DIGITS_MAX:
+            return True
+        limit, came = limits.HTTP_DIGITS_MAX, len(length_text)
+        detail = "Content-Length has too many digits"
+        self._fail(RequestRefused(400, "malformed_request", detail, limit=limit, received=came))
+        return False
+
+    def _begin_stream(self, length_text: bytes | None) -> None:
+        """Whoever takes the body gets the head at once."""
+        if length_text is not None and not self._has_few_digits(length_text):
+            return
+        self._is_stream = True
+        request = Request(self._parser.get_method(), self._target, self._headers, b"", self._parser.should_keep_alive())
+        request.is_streamed = True
+        request.takes_chunks = self._takes_chunks
+        self._whole.append(request)
 
     def _may_expect(self, expectation: bytes) -> bool:
         if not self._takes_chunks:
@@ -350,6 +404,9 @@ class RequestParser:
         if self._error is not None:
             return
         self.body_bytes += len(piece)
+        if self._is_stream:
+            self._whole.append(piece)
+            return
         if self._discards is not None:
             if self.body_bytes > limits.HTTP_DISCARD_BYTES_MAX:
                 self._fail(self._discards)
@@ -372,7 +429,10 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        if self._error is None and not self._parser.should_upgrade():
+        if self._is_stream and self._error is None:
+            self._whole.append(_END)
+            self._reset()
+        elif self._error is None and not self._parser.should_upgrade():
             self._whole.append(self._finished(self._parser.get_method(), self._parser.should_keep_alive()))
 
     # --- out -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Body = bytes | bytearray
 class Request:
     """One request as it was sent. Header names are lower case; repeated ones are joined with a comma."""
 
-    __slots__ = ("body", "head", "headers", "keep_alive", "method", "refused", "takes_chunks", "target")
+    __slots__ = ("body", "head", "headers", "is_streamed", "keep_alive", "method", "refused", "takes_chunks", "target")
 
     def __init__(
         self,
@@ -26,6 +26,8 @@ class Request:
         """All lines as they were sent, of a plain request; empty of any other."""
         self.refused: RequestRefused | None = None
         """Set if the request was read whole but must not be carried out."""
+        self.is_streamed = False
+        """The body is not here: it is handed over in pieces."""
         self.takes_chunks = True
         """False of HTTP/1.0: no answer to it is chunked (RFC 9112, 6.1)."""
 

@@ -64,9 +64,8 @@ class Router:
         """What this request asks for."""
         if request.refused is not None:
             return Done(refused_answer(request.refused))
-        if b"origin" in request.headers and not self._browser_writes and request.method not in _CHANGE_NOTHING:
-            # Not only those of other origins: no page is ours, and a name that was rebound makes any page look so.
-            return Done(answers.problem(403, "origin_refused", "a write with an Origin comes from a page in a browser"))
+        if (refused := self.refused_origin(request)) is not None:
+            return refused
         try:
             target = request.target
             if target.startswith(STREAM):
@@ -84,6 +83,13 @@ class Router:
             return Done(answers.problem(400, "body_invalid", str(error)))
         except append.MISTAKES as error:
             return Done(append.mistake(error))
+
+    def refused_origin(self, request: Request) -> Done | None:
+        """The answer to a write that comes from a page in a browser; None to any other request."""
+        if b"origin" in request.headers and not self._browser_writes and request.method not in _CHANGE_NOTHING:
+            # Not only those of other origins: no page is ours, and a name that was rebound makes any page look so.
+            return Done(answers.problem(403, "origin_refused", "a write with an Origin comes from a page in a browser"))
+        return None
 
     # --- streams ---------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,10 @@ from oncelog.protocols.http.template import template_of
 from oncelog.servers.ending import Ending
 from oncelog.servers.face_connection import FaceConnection
 from oncelog.servers.http.line import AppendSlot, Line, Shared
+from oncelog.servers.http.mounted import MountedTurn
 from oncelog.servers.http.reads import Reading
 from oncelog.servers.listener import Listener
+from oncelog.servers.mount import Mount
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -29,6 +31,15 @@ class Server(Shared):
     """What a connection asks of the server."""
 
     listener: "Listener[Connection]"
+    mounts: dict[bytes, Mount]
+    """By their prefixes."""
+
+    def mount_of(self, target: bytes) -> Mount | None:
+        """Who takes requests with this target; None if it is the face itself."""
+        for prefix, mount in self.mounts.items():
+            if target.startswith(prefix):
+                return mount
+        return None
 
     def carry_out(self, action: Action, slot: "Slot") -> None:
         """Everything that is neither a command nor an answer already."""
@@ -92,7 +103,8 @@ class Connection(FaceConnection, Line):
 
     def __init__(self, server: Server) -> None:
         settings = server.settings
-        parser = RequestParser(self._requested, settings.header_bytes_max, settings.body_bytes_max, server.body_budget)
+        bounds = settings.header_bytes_max, settings.body_bytes_max
+        parser = RequestParser(self._requested, *bounds, server.body_budget, self if server.mounts else None)
         Line.__init__(self, server, parser)
         self.attach(server.listener)
         self.session = Session()
@@ -103,6 +115,10 @@ class Connection(FaceConnection, Line):
         self._has_client_ended = False
         self._unlike = 0
         """Requests since one was like the one before."""
+        self._mounted: MountedTurn | None = None
+        """Takes the body that comes in, if it belongs to a mount."""
+        self.is_sink_full = False
+        """A mount takes no more of that body for now."""
         self._is_feeding = False
         """Requests are being handed over; those behind the one at hand are not in line yet."""
 
@@ -204,7 +220,7 @@ class Connection(FaceConnection, Line):
     # --- back-pressure ---------------------------------------------------------------------------------------------
 
     def may_read_on(self) -> bool:
-        return len(self.slots) < self.server.pipelined_max
+        return len(self.slots) < self.server.pipelined_max and not self.is_sink_full
 
     def resume(self) -> None:
         was_paused = self.is_paused
@@ -229,6 +245,9 @@ class Connection(FaceConnection, Line):
         server = self.server
         slot = Slot(self, request)
         self.slots.append(slot)
+        if server.mounts and (mount := server.mount_of(request.target)) is not None:
+            self._begin_mounted(slot, mount, request)
+            return
         action = server.router.route(request, self.session, server.now_ms())
         if type(action) is Submit:
             if self.reads_in_line:
@@ -249,6 +268,45 @@ class Connection(FaceConnection, Line):
                 self._begin(slot)
         if slot.is_last:
             self.is_closing = True
+
+    # --- requests of mounts ----------------------------------------------------------------------------------------
+
+    def _begin_mounted(self, slot: Slot, mount: Mount, request: Request) -> None:
+        """The head of a mount's request is there, and its body too, unless it is streamed."""
+        refused = self.server.router.refused_origin(request)
+        if refused is not None:
+            slot.is_last = True  # its body, if it is still to come, is thrown away
+            self.is_closing = True
+            slot.done(refused.answer)
+            return
+        turn = self._mounted = slot.reading = MountedTurn(slot)
+        turn.begin(mount, request)
+        if not request.is_streamed:
+            if request.body:
+                turn.data(bytes(request.body))
+            self.stream_ended()
+
+    def takes_stream(self, target: bytes) -> bool:
+        return self.server.mount_of(target) is not None
+
+    def stream_piece(self, piece: bytes) -> None:
+        if self._mounted is not None and not self.is_closing:
+            self._mounted.data(piece)
+
+    def stream_ended(self) -> None:
+        turn, self._mounted = self._mounted, None
+        self.request_at = 0.0
+        if turn is None or self.is_closing:
+            return
+        if turn.slot.is_last:
+            self.is_closing = True
+        turn.body_ended()
+
+    def is_first(self, slot: object) -> bool:
+        """Whether it is the turn of this slot to be answered."""
+        return bool(self.slots) and self.slots[0] is slot
+
+    # --- commands and reads ----------------------------------------------------------------------------------------
 
     def _learn(self, request: Request, action: Submit) -> None:
         """The next append may be like this one. Of a client that never sends two alike, ever fewer are looked at."""
@@ -289,6 +347,11 @@ class Connection(FaceConnection, Line):
         self.server.counts.malformed += 1
         if self._ending is not None:
             return  # it stands behind a request that was the last
+        if self._mounted is not None:
+            turn, self._mounted = self._mounted, None
+            if not turn.refuse(refused_answer(refused)):
+                self.transport.abort()  # the answer has begun, and cannot come to its end
+            return
         slot = Slot(self, Request(b"", b"", {}, b"", keep_alive=False))
         self.slots.append(slot)
         slot.done(refused_answer(refused))
@@ -296,7 +359,8 @@ class Connection(FaceConnection, Line):
     def _continue(self) -> None:
         """The client waits for a word before it sends the body. Only if nothing is in line, nor about to be: it would
         come out of turn."""
-        if not self.slots and not self.is_closing and not self._is_feeding:
+        is_alone = not self.slots or (len(self.slots) == 1 and self._mounted is not None)
+        if is_alone and not self.is_closing and not self._is_feeding:
             self.parser.expects_continue = False
             self.transport.write(_CONTINUE)
 
@@ -320,6 +384,11 @@ class Connection(FaceConnection, Line):
                     if self.is_stalled:
                         return  # the client reads what it has before there is more
                     self._begin(slot)
+                    if slots and slots[0] is slot and slot.answer is None:
+                        return
+                    continue
+                if isinstance(slot.reading, MountedTurn):
+                    slot.reading.go_on()
                     if slots and slots[0] is slot and slot.answer is None:
                         return
                     continue

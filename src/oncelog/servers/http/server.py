@@ -10,6 +10,7 @@ from oncelog.protocols.http.routes import Router
 from oncelog.servers.counts import Counts
 from oncelog.servers.face import FaceContext
 from oncelog.servers.face_settings import Address, FaceSettings
+from oncelog.servers.faces import MOUNTS, resolved
 from oncelog.servers.http.asks import Asks
 from oncelog.servers.http.connection import Connection, Server, Slot
 from oncelog.servers.http.early import EarlyRequests
@@ -38,6 +39,9 @@ class HttpServer(Server):
         self._reads = Reads(engine, settings, loop, counts, self.unsent)
         self._asks = Asks(context, counts)
         self.listener = Listener(context, settings, counts, lambda: Connection(self), early.give_up_all)
+        self.mounts = {}
+        for mount in (resolved(name)(context, counts) for name in MOUNTS):
+            self.mounts |= dict.fromkeys(mount.prefixes, mount)
         self.connections = self.listener.connections
 
     @property
