@@ -57,7 +57,7 @@ RESUME_HELP: Final = (
     "With --producer: go on behind the lines that are stored; all that are passed over must be those. A last line "
     "without a line end is stored too: if it was still being written, this import can never go on."
 )
-CREATE_HELP: Final = "Make the stream if there is none: of text/plain, with --json-lines of application/json."
+CREATE_HELP: Final = "Make the stream if it does not exist: of text/plain, with --json-lines of application/json."
 
 
 class Summary(msgspec.Struct):
@@ -72,7 +72,7 @@ class Summary(msgspec.Struct):
     skipped: int = 0
     """Lines that a continued import did not send again."""
     first: int = -1
-    """The lowest offset of a new record; -1 if there is none."""
+    """The lowest offset of a new record; -1 without one."""
     next: int = -1
     """Behind the highest one."""
 
@@ -152,7 +152,7 @@ def append_command(
 
 @contextlib.contextmanager
 def _early_end_told(url: str, so_far: SoFar, *, is_named: bool) -> Iterator[None]:
-    """Whatever ends an import in the middle is told with what is stored by then."""
+    """Reports an error that ends an import, together with what is already stored."""
     try:
         yield
     except LineInvalid as invalid:
@@ -273,7 +273,7 @@ def _producing(
             with producer:
                 yield producer
         finally:
-            # Whatever is not confirmed by now, after a Ctrl-C, fails; the verb has its own words for that.
+            # After a Ctrl-C, records that are not confirmed by now fail; the verb reports them.
             thread.run(producer.end())
             with contextlib.suppress(ClientError):
                 producer.tell()
@@ -329,7 +329,7 @@ def _about_to_be_sent(batches: Iterable[Batch], so_far: SoFar) -> Iterator[Batch
 
 @contextlib.contextmanager
 def _bar(source: Source, skipped: int = 0) -> Iterator[Callable[[int], None]]:
-    """A bar over the bytes of a file, or a count of lines where nobody knows how many will come."""
+    """A bar over the bytes of a file, or a count of lines if their number is not known."""
     columns = [TextColumn("{task.description}"), TimeElapsedColumn()]
     if source.total_bytes is not None:
         columns[1:1] = [BarColumn(), TaskProgressColumn()]

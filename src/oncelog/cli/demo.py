@@ -14,7 +14,7 @@ from oncelog.demo.plan import SCALE_MAX, SCALE_MIN
 
 REPORT: Final = Path("oncelog-report.html")
 SEED_BELOW: Final = 1_000_000
-"""A seed that one can read out to somebody."""
+"""Short enough to be read aloud."""
 
 
 def demo_command(

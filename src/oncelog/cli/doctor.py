@@ -81,7 +81,7 @@ def _questions(data: Path, address: str) -> Iterator[tuple[str, Callable[[], Che
 
 
 def _version_at(host: str, port: int) -> str | None:
-    """The version of the server that answers there, None if it is none of ours."""
+    """The version of the server that answers there, None if it is another program."""
     connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
         connection.request("GET", "/health")

@@ -21,7 +21,7 @@ def all_errors() -> list[Explained]:
 
 
 def explain_command(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="The code, as it stands in the answer.")],
+    code: Annotated[str, typer.Argument(metavar="CODE", help="The code that the answer has.")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
 ) -> None:
     """Explain an error code of any face.

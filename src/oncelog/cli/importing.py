@@ -13,10 +13,11 @@ and 8 is higher than 5. So every batch has a message id too, made of the line it
 stored once. A batch that is the same is then a duplicate, another one is refused. Two runs of the same input cut the
 same batches (`lines.py`), so each is a duplicate for the other.
 
-A name belongs to one input. Under the name of another one, as many of its first lines as that had stored would be taken
-for stored and be lost. So the last record of every batch has a header with a digest of all that the import has stored
-up to there, and what a run passes over is compared with the last one (`checked`). The records of the last batch are
-compared too: they tell which line differs, and are all there is of imports that were begun before there was a digest.
+A name belongs to one input. If another input came under the same name, the run would skip as many of its first lines as
+the first input had stored, and lose them. So the last record of every batch has a header with a digest of all that the
+import has stored up to there, and the lines that a run skips are compared with the last digest (`checked`). The records
+of the last batch are compared too: they show which line differs, and imports that began before there was a digest have
+nothing else.
 Blank lines that are left out are no records, and not in it. Nor is a header part of what a message id stands for: a
 batch that is sent again stays a duplicate.
 """

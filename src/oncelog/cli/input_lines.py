@@ -49,11 +49,11 @@ class Source:
         self.bytes = 0
         self.lines = 0
         self.is_open = False
-        """All was read, and the last line has no end: somebody may still be writing it."""
+        """All was read, and the last line has no end: another program may still be writing it."""
         self.is_typed = False
-        """Somebody types it on the terminal."""
+        """A user types it on the terminal."""
         self.is_pipe = False
-        """It comes when it comes, from a terminal too: nobody knows how much there will be, or when."""
+        """A pipe or a terminal: the length of the input is not known."""
         self._path = path
         self._file: BinaryIO | None = None
 
@@ -92,7 +92,7 @@ class Source:
             yield line
 
     def _readable(self, file: BinaryIO) -> Iterator[bytes]:
-        """Its lines. An error of the system is told apart here, where it can be one of the input alone."""
+        """Its lines. An error of the system that arises here belongs to the input."""
         try:
             self.is_open = yield from lines_of(file, RECORD_BYTES_MAX)
         except OSError as error:
@@ -105,11 +105,11 @@ def _is_pipe(found: os.stat_result) -> bool:
 
 
 class SoFar:
-    """How far an input has come, for whoever must be told when it ends early."""
+    """How far an input has come, for the message when it ends early."""
 
     def __init__(self) -> None:
         self.stored = 0
-        """Records of this run that are on disk, whoever stored them."""
+        """Records of this run that are on disk, also if another run stored them."""
         self.before = 0
         """Lines that an earlier run has stored."""
         self.next_line = 1
@@ -132,7 +132,7 @@ class SoFar:
         self.next_line = records + self._blanks_passed + 1
 
     def told(self, at_line: int = 0, *, is_sure: bool = True) -> str:
-        """What is stored, and which line is the next if that is not `at_line`, which was just told of.
+        """What is stored, and which line is the next if it is not `at_line`, which the message names already.
 
         Not `is_sure`: what was sent last may be stored too.
         """

@@ -27,8 +27,8 @@ class Batch(NamedTuple):
 def lines_of(file: BinaryIO, bytes_max: int) -> Generator[bytes, None, bool]:
     """Each line without its newline; the last one counts also if it has none. Returns whether it has none.
 
-    Of a line over `bytes_max` come its first `bytes_max + 1` bytes, and then nothing: such input is refused, and what
-    was taken for lines may be a device or an image that has no newline at all.
+    Of a line over `bytes_max` come its first `bytes_max + 1` bytes, and then nothing: such input is refused. It may
+    be a device or an image that has no newline at all.
     """
     is_open = False
     while line := file.readline(bytes_max + 1):

@@ -38,7 +38,7 @@ class Kind(NamedTuple):
 
 
 class Listing:
-    """Rows of a paged path, as they came. Once iterated, `next` says where to go on, None if that was all."""
+    """Rows of a paged path, in the server's order. Once iterated, `next` says where to go on, None if that was all."""
 
     def __init__(self, log: Log, kind: Kind, query: Query, *, after: str | None, limit: int) -> None:
         self._log = log
@@ -63,7 +63,7 @@ class Listing:
 
 
 def show(listing: Listing, columns: Sequence[Column], *, json: bool, empty: str) -> None:
-    """JSON as it comes; a table when all rows are there."""
+    """JSON row by row; a table when all rows are there."""
     if json:
         for row in listing:
             print_json(row)

@@ -8,7 +8,7 @@
  5. A second cut: nothing went back, neither an entry nor a floor nor a stable offset nor a tail.
 
 The log goes on meanwhile: a stream may grow, be trimmed or be deleted. That is noted, not held against it. What the
-server itself refuses as damaged is damage of the stream that was asked for; the next one is read all the same.
+server itself refuses as damaged is damage of the stream that was asked for; the other streams are still read.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def page_of(log: Log, path: str, member: str, query: Mapping[str, str | int | None]) -> tuple[list[Any], str | None]:
-    """(rows as they came, where to go on)."""
+    """(rows in the server's order, where to go on)."""
     document = log.get(path, query)
     after = shaped(document, Page).next
     return shaped(document.get(member), list[Any]), after

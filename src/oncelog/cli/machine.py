@@ -184,7 +184,7 @@ def free_space(directory: Path) -> Check:
     found = f"{size(usage.free)} of {size(usage.total)}"
     segments = []
     for path in directory.glob("journal/segment-*"):
-        with suppress(OSError):  # a running server names its segments anew; another user's may not be looked at
+        with suppress(OSError):  # a running server names its segments anew; another user's may be unreadable
             segments.append(path.stat().st_size)
     if segments and usage.free < max(segments):
         hint = "the log there is read, and written until the segments it has are full: make room for another of "

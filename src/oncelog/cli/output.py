@@ -1,8 +1,8 @@
 """Stdout that cannot be written: one line and exit code 1, whatever verb was writing.
 
-A verb opens files and sockets too, and each fails with an `OSError`. So that none of those is taken for a failure of
-the output, or the other way round, the error is told apart where it arises: stdout is opened once more, over a file
-that raises `OutputLost`. A pipe that nobody reads any more is no failure and stays what it was, a `BrokenPipeError`.
+A verb opens files and sockets too, and each fails with an `OSError`. To tell an error of stdout from theirs, stdout is
+opened once more, over a file that raises `OutputLost`. A pipe without a reader is not a failure and still raises
+`BrokenPipeError`.
 """
 
 import contextlib
@@ -37,7 +37,8 @@ class _Stdout(io.FileIO):
 
 @contextlib.contextmanager
 def output_told() -> Iterator[None]:
-    """Around the whole program: what a verb has left in the buffer is written here, while it can still be told."""
+    """Around the whole program: what a verb has left in the buffer is written here, where an error can still be
+    reported."""
     _watch()
     try:
         try:
@@ -64,7 +65,7 @@ def discard() -> None:
 
 def _watch() -> None:
     before = sys.stdout
-    # Closed, or no file of the system's: whoever put it there sees to it.
+    # It is closed, or a test has replaced it: its owner handles errors.
     if not isinstance(before, io.TextIOWrapper) or not isinstance(before.buffer, io.BufferedWriter | io.FileIO):
         return
     file = _Stdout(before.fileno(), "wb", closefd=False)

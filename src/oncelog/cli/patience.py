@@ -80,7 +80,7 @@ class _PatientChannel(Channel):
         wait_s: float | None = None,
     ) -> tuple[Answer, bool]:
         if wait_s is None:
-            # Whoever asks to wait for records may wait for long.
+            # A read that waits for records may take long.
             self._patience.wait()
         try:
             return await super().ask(request, writes=writes, asks_if_changed=asks_if_changed, wait_s=wait_s)

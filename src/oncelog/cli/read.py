@@ -44,8 +44,8 @@ def read_command(
     """Print the records of a stream, one per line.
 
     Values go out byte for byte, except to a terminal, where control characters are escaped, in JSON too. Without
-    --follow it ends where the stream ends, and Ctrl-C before that is exit code 1. Whatever ends it early is told with
-    the offset to go on from.
+    --follow it ends where the stream ends, and Ctrl-C before that is exit code 1. An error that ends it
+    early names the offset to go on from.
     """
     place, printed = _place_of(begin), Printed()
     write = _writer(json=json)
@@ -63,7 +63,7 @@ def read_command(
 
 
 class Printed:
-    """How far the output goes, for whoever must be told when it ends early."""
+    """How far the output goes, for the message when it ends early."""
 
     def __init__(self) -> None:
         self.next = -1
@@ -89,7 +89,7 @@ async def _read(
     caller = PatientCaller(url, TIMEOUTS)
     try:
         on_gone: OnGone = "raise"
-        # Whoever sees the records sees how far it is.
+        # The records themselves show the progress.
         bar = progress(*_COLUMNS, hidden=follow or sys.stdout.isatty())
         stable = 0
         if place == START or not bar.disable:
@@ -113,7 +113,7 @@ async def _read(
 
 
 async def _bounds(caller: Caller, topic: str, partition: int) -> tuple[int, int]:
-    """Where the partition begins and ends; START and 0 if there is none, which who reads it is told."""
+    """Where the partition begins and ends; START and 0 if it does not exist; the read reports that."""
     cut = await caller.json(Cut, "GET", "/v1/cut", {"topic": topic})
     found = ((stream.floor, stream.stable) for stream in cut.streams if stream.partition == partition)
     return next(found, (START, 0))
@@ -143,7 +143,7 @@ def _early_end_told(url: str, printed: Printed) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupt_told(printed: Printed, *, follow: bool) -> Iterator[None]:
-    """Whoever follows ends it with Ctrl-C. Without that it is a failure: the output ends before the stream does."""
+    """Ctrl-C is the normal end of --follow. Otherwise it is a failure: the output ends before the stream does."""
     try:
         yield
     except KeyboardInterrupt:

@@ -47,7 +47,7 @@ def _said(receipt: Receipt) -> dict[str, str]:
     said = {
         "stream": f"{receipt.topic}, partition {receipt.partition}",
         "offset" if next_ == first + 1 else "offsets": f"{first}" if next_ == first + 1 else f"{first} to {next_ - 1}",
-        # The server keeps one time: that of the record, or once there is none, when the id was last used.
+        # The server keeps one time: that of the record, or after its removal that of the id's last use.
         "last used" if receipt.removed else "written": f"{when(receipt.time_ms)} UTC",
         "digest": receipt.digest,
         "state": "removed since" if receipt.removed else "stored",

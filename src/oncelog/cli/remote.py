@@ -104,7 +104,7 @@ async def _caller(url: str) -> Caller:
 
 
 async def probe(url: str) -> None:
-    """Reaches the server once before anything is asked: a wrong address is told at once, not after many attempts."""
+    """Reaches the server once before any request: a wrong address is reported at once, not after many attempts."""
     try:
         address = parse_address(url)
     except ValueError as error:
@@ -165,7 +165,7 @@ def failure(url: str, error: ClientError) -> tuple[int, str]:
 
 
 def end_if_missing(log: Remote, topic: str, partition: int, hint: str) -> TopicInfo:
-    """The settings of the topic; ends the verb if there is none, or if it has no such partition."""
+    """The settings of the topic; ends the verb if the topic or the partition does not exist."""
     try:
         settings = shaped(log.get(f"/v1/topics/{topic_path(topic)}", {}), TopicInfo)
     except NotFound:

@@ -27,7 +27,7 @@ ROWS_SHOWN: Final = 100
 
 
 class _Notes(Console):
-    """Whoever read the notes may have gone: the verb goes on. Rich would end it, and let go of stdout first."""
+    """If the reader of the notes is gone, the verb goes on. Rich would end it, and close stdout first."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -89,7 +89,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 class Column(NamedTuple):
-    """One column of a listing: where it comes from and how it is said."""
+    """One column of a listing: where it comes from and how it is spelled."""
 
     title: str
     field: str
@@ -152,5 +152,5 @@ def print_table(table: Table) -> None:
 
 
 def printable(text: str) -> str:
-    """Control characters as escapes: a record must not be able to drive the terminal of whoever looks at it."""
+    """Control characters as escapes: a record must not control the terminal that shows it."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

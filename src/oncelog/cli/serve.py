@@ -1,4 +1,4 @@
-"""`oncelog serve`: run a server until it is told to stop."""
+"""`oncelog serve`: run a server until a signal ends it."""
 
 import contextlib
 import errno
@@ -139,7 +139,7 @@ def serve_command(
 
 
 def _ready(data: Path | None, line: str) -> None:
-    # Whoever waited for the line may have gone; the server stays.
+    # If the program that waited for the line is gone, the server stays.
     with contextlib.suppress(BrokenPipeError):
         typer.echo(line)
     if data is None or (place := file_system(data)).found not in FILE_SYSTEMS_VOLATILE:

@@ -1,7 +1,7 @@
 """A function of the user's own, by the name that `--function` has for it.
 
-Their code is a boundary: whatever it raises, while it is loaded or when it is called, is told in one line by its type
-and text, as what it is: not a failure of ours, of which a traceback would be shown.
+The user's code may raise any exception, while it is loaded or when it is called. The verb reports it in one line with
+its type and text. It prints no traceback, since the failure is not ours.
 """
 
 import importlib

@@ -1,9 +1,9 @@
-"""What every verb has in common, whatever it does.
+"""What every verb has in common.
 
 Arguments that are no UTF-8 are a usage error. The system hands them over with lone surrogates in place of the bytes,
 and nothing that a verb does with text takes those: not a path of a request, not a record, not JSON. Names of files are
-no text (`Path`) and may have any bytes; but a directory without a name is a variable that is not set, and would be
-taken for the current one.
+no text (`Path`) and may have any bytes; but an empty name of a directory is refused: it comes from
+a variable that is not set, and would mean the current directory.
 
 Ctrl-C is one line and an exit code, also where a verb has nothing to say about it.
 
