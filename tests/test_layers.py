@@ -27,6 +27,7 @@ OPEN_TO_CLIENT_COLUMN = (
     "oncelog.client",
     "oncelog.core.batch",
     "oncelog.core.batch_arrow",
+    "oncelog.core.facts",  # what a record of a fact topic says
     "oncelog.core.record",
     "oncelog.errors",
     "oncelog.forward",

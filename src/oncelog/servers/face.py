@@ -52,6 +52,7 @@ class FaceContext:
         backlog: int = limits.HTTP_BACKLOG_MAX,
         journal: Path | None = None,
         say: Callable[[str], None] = lambda _note: None,
+        zone: str = "local",
     ) -> None:
         self.engine = engine
         self.loop = loop
@@ -61,6 +62,8 @@ class FaceContext:
         """The directory of the journal, for whoever asks how much room there is; None if the log is in memory."""
         self.say = say
         """Writes one line to whoever runs the server."""
+        self.zone = zone
+        """The name of the zone that this server is, for what carries facts between zones."""
         self.back_pressure = BackPressure(engine)
         self.unsent = UnsentBytes(limits.UNSENT_BYTES_MAX)
         """Bytes of answers that clients have not taken: reads of every face enter here."""

@@ -29,7 +29,7 @@ FACES: Final[list[FaceKind]] = [
 ]
 """In the order in which they start."""
 
-MOUNTS: Final[list[str]] = []
+MOUNTS: Final[list[str]] = ["oncelog.servers.bsfg.mount:make_mount"]
 """What sits on HTTP's listener without being part of its face: `module:name` of a function that is called with a
 `FaceContext` and the `Counts` of HTTP and returns a `Mount` (`servers/mount.py`)."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from oncelog.core import outcome as o
 from oncelog.protocols.bsfg import connect
+from oncelog.protocols.bsfg.catalogue import explained
 from oncelog.protocols.bsfg.refusal_map import CODES, error_of
 
 
@@ -33,3 +34,7 @@ def test_an_error_names_the_numbers(refusal: o.Refusal, code: str, says: str) ->
     assert error.code == code
     assert "the fact was not appended" in error.message
     assert says in error.message
+
+
+def test_every_code_that_a_refusal_has_is_explained() -> None:
+    assert set(CODES.values()) <= {row.code for row in explained()}

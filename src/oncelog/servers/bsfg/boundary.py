@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from oncelog.core.outcome import Confirmed, NotFound, Outcome, Refusal, TopicMissing
 from oncelog.engine.engine import Engine
 from oncelog.protocols.bsfg import service
 from oncelog.protocols.bsfg.connect import Answer
 from oncelog.protocols.bsfg.service import Call
 from oncelog.protocols.bsfg.zone import Find, Zone
+from oncelog.servers.counts import Counts
 
 OnAnswer = Callable[[Answer], None]
 
@@ -16,31 +18,36 @@ OnAnswer = Callable[[Answer], None]
 class Boundary:
     """All calls of one server."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, zone: Zone) -> None:
-        self._engine = engine
-        self._loop = loop
-        self._zone = zone
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, zone: Zone, counts: Counts) -> None:
+        self.engine = engine
+        self.loop = loop
+        self.zone = zone
+        self.counts = counts
 
     def begin(self, method: bytes, path: str, headers: Mapping[bytes, bytes], body: bytes, on_answer: OnAnswer) -> None:
         """Carry out one request; `on_answer` is called once."""
-        begun = service.begin(self._zone, method, path, headers, body)
+        begun = service.begin(self.zone, method, path, headers, body)
         if isinstance(begun, Answer):
+            self.counts.malformed += begun.status >= 400
             on_answer(begun)
         else:
-            _Running(self._engine, self._loop, begun, on_answer).go_on(None)
+            _Running(self, begun, on_answer).go_on(None)
 
 
 class _Running:
     """One call in progress."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, call: Call, on_answer: OnAnswer) -> None:
-        self._engine = engine
+    def __init__(self, boundary: Boundary, call: Call, on_answer: OnAnswer) -> None:
+        self._engine = boundary.engine
+        self._counts = boundary.counts
         self._call = call
         self._on_answer = on_answer
         self._is_answered = False
         self._is_advancing = False
         self._replies: list[Any] = []
-        self._timer = None if call.timeout_ms is None else loop.call_later(call.timeout_ms / 1000, self._expire)
+        self._timer: asyncio.TimerHandle | None = None
+        if call.timeout_ms is not None:
+            self._timer = boundary.loop.call_later(call.timeout_ms / 1000, self._expire)
 
     def go_on(self, reply: Any) -> None:
         """The reply to what was asked last. The engine may call it before `_ask` returns, hence the list: a call that
@@ -57,9 +64,17 @@ class _Running:
                 elif isinstance(asked, Find):
                     self._engine.read(asked.topic, 0, asked.offset, asked.bytes_max, self.go_on)
                 else:
-                    self._engine.submit(asked, self.go_on)
+                    self._engine.submit(asked, self._told)
         finally:
             self._is_advancing = False
+
+    def _told(self, outcome: Outcome) -> None:
+        """The engine's answer to a command."""
+        if isinstance(outcome, Confirmed):
+            self._counts.confirmed(outcome)
+        elif isinstance(outcome, Refusal) and not isinstance(outcome, TopicMissing | NotFound):
+            self._counts.other(outcome)
+        self.go_on(outcome)
 
     def _expire(self) -> None:
         self._timer = None

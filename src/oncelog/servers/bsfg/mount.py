@@ -1,0 +1,72 @@
+"""The boundary on HTTP's listener: bodies of calls are gathered, answers go back in line."""
+
+from urllib.parse import unquote_to_bytes
+
+from oncelog.protocols.bsfg import connect, service
+from oncelog.protocols.bsfg.connect import Answer, RpcError
+from oncelog.protocols.bsfg.zone import Zone
+from oncelog.servers.bsfg.boundary import Boundary
+from oncelog.servers.counts import Counts
+from oncelog.servers.face import FaceContext
+from oncelog.servers.mount import MountedRequest, Sink, Turn
+
+
+def make_mount(context: FaceContext, counts: Counts) -> "BoundaryMount":
+    """The boundary of a server."""
+    zone = Zone(context.zone, context.engine.lookups.name_of)
+    return BoundaryMount(Boundary(context.engine, context.loop, zone, counts))
+
+
+class BoundaryMount:
+    """All requests below the paths of the boundary."""
+
+    prefixes = tuple(prefix.encode() for prefix in service.PREFIXES)
+
+    def __init__(self, boundary: Boundary) -> None:
+        self._boundary = boundary
+
+    def begin(self, request: MountedRequest, turn: Turn) -> Sink:
+        """A request has begun."""
+        return _GatheredCall(self._boundary, request, turn)
+
+
+class _GatheredCall:
+    """A call whose body is gathered whole, up to the largest that a call may have."""
+
+    def __init__(self, boundary: Boundary, request: MountedRequest, turn: Turn) -> None:
+        self._boundary = boundary
+        self._request = request
+        self._turn = turn
+        self._body = bytearray()
+        self._is_over = False
+        if (request.content_length or 0) > service.BODY_BYTES_MAX:
+            self._refuse(request.content_length or 0)
+
+    def data(self, piece: bytes) -> bool:
+        if not self._is_over:
+            self._body += piece
+            if len(self._body) > service.BODY_BYTES_MAX:
+                self._refuse(len(self._body))
+        return True
+
+    def end(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        request = self._request
+        path = unquote_to_bytes(request.path).decode("utf-8", "replace")
+        self._boundary.begin(request.method, path, request.headers, bytes(self._body), self._answer)
+
+    def lost(self) -> None:
+        self._is_over = True
+
+    def _refuse(self, size: int) -> None:
+        self._is_over = True
+        self._body.clear()
+        text = f"the body has {size:,} bytes or more; the limit is {service.BODY_BYTES_MAX:,}. Send a smaller one."
+        self._answer(connect.error_answer(RpcError("invalid_argument", text)))
+
+    def _answer(self, answer: Answer) -> None:
+        lines = [f"Content-Type: {answer.content_type}\r\n"]
+        lines += [f"{name}: {value}\r\n" for name, value in answer.headers]
+        self._turn.done(answer.status, "".join(lines).encode("latin-1", "replace"), answer.body)
