@@ -69,6 +69,9 @@ def _imported(tree: ast.Module) -> Iterator[Path]:
                 path = Path("src", *name.split(".")).with_suffix(".py")
                 if (ROOT / path).is_file():
                     yield path
+                elif (ROOT / path.with_suffix("") / "__init__.py").is_file():
+                    # A package whose names come from its modules, as `limits`.
+                    yield from (found.relative_to(ROOT) for found in (ROOT / path.with_suffix("")).glob("*.py"))
 
 
 def fingerprint() -> str:

@@ -1,7 +1,7 @@
-"""Write docs/limits.md from src/oncelog/limits.py: each bound with its value and its reason.
+"""Write docs/limits.md from src/oncelog/limits/: each bound with its value and its reason.
 
-The source says it once, this copies it: sections are the `# --- name ---` comments, the reason of a bound is the
-docstring under it. `tests/test_docs.py` fails when the page is stale.
+The source says it once, this copies it: sections are the `# --- name ---` comments of its modules, the reason of a
+bound is the docstring under it. `tests/test_docs.py` fails when the page is stale.
 """
 
 import ast
@@ -11,15 +11,18 @@ from pathlib import Path
 from oncelog import limits
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src" / "oncelog" / "limits.py"
+SOURCES = ROOT / "src" / "oncelog" / "limits"
 PAGE = ROOT / "docs" / "limits.md"
 COMMAND = "make docs"
 
 HEADER = f"""\
 # Limits
 
-Every bound that oncelog has, with its value and its reason. Written by `{COMMAND}` from `src/oncelog/limits.py`.
+Every bound that oncelog has, with its value and its reason. Written by `{COMMAND}` from `src/oncelog/limits/`.
 """
+
+LAYERS = ["units", "core", "storage", "engine", "servers"]
+"""The modules that come first; those of faces follow by name."""
 
 SECTION_COMMENT = re.compile(r"# --- (?P<title>.+?) -+$")
 
@@ -49,25 +52,28 @@ def bounds_with_reasons(source: str) -> list[tuple[int, str, str]]:
     return found
 
 
+def sections() -> dict[str, list[str]]:
+    """The rows of every section, module by module in the order in which the package names them."""
+    rows: dict[str, list[str]] = {}
+    for module in LAYERS + sorted({path.stem for path in SOURCES.glob("*.py")} - {"__init__", *LAYERS}):
+        source = (SOURCES / f"{module}.py").read_text()
+        titles = {0: module}
+        for line_number, line in enumerate(source.splitlines(), start=1):
+            if match := SECTION_COMMENT.match(line):
+                titles[line_number] = match["title"]
+        for line_number, name, reason in bounds_with_reasons(source):
+            title = titles[max(start for start in titles if start < line_number)]
+            value = spell(name, getattr(limits, name))
+            rows.setdefault(title, []).append(f"| `{name}` | {value} | {reason.replace('|', chr(92) + '|')} |")
+    return rows
+
+
 def render() -> str:
     """The whole page."""
-    source = SOURCE.read_text()
-    titles = {0: "units"}
-    for line_number, line in enumerate(source.splitlines(), start=1):
-        if match := SECTION_COMMENT.match(line):
-            titles[line_number] = match["title"]
-
-    rows: dict[int, list[str]] = {line_number: [] for line_number in titles}
-    for line_number, name, reason in bounds_with_reasons(source):
-        section = max(start for start in titles if start < line_number)
-        value = spell(name, getattr(limits, name))
-        rows[section].append(f"| `{name}` | {value} | {reason.replace('|', chr(92) + '|')} |")
-
     page = HEADER
-    for start, title in titles.items():
-        if rows[start]:
-            heading = title[0].upper() + title[1:]
-            page += f"\n## {heading}\n\n| bound | value | why |\n|---|---|---|\n" + "\n".join(rows[start]) + "\n"
+    for title, rows in sections().items():
+        heading = title[0].upper() + title[1:]
+        page += f"\n## {heading}\n\n| bound | value | why |\n|---|---|---|\n" + "\n".join(rows) + "\n"
     return page
 
 

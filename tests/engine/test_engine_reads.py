@@ -289,8 +289,8 @@ def test_read_of_a_damaged_batch_names_the_file_and_the_byte(tmp_path: Path) -> 
             with pytest.raises(Corruption, match=what) as raised:
                 engine.reads.read("a", 0, 1)
             assert (raised.value.file, raised.value.position) == (segment.name, first)
-            for recent_bytes in (limits.HTTP_READ_RECENT_BYTES, -1):
-                with mock.patch.object(limits, "HTTP_READ_RECENT_BYTES", recent_bytes):
+            for recent_bytes in (limits.READ_RECENT_BYTES, -1):
+                with mock.patch.object(limits, "READ_RECENT_BYTES", recent_bytes):
                     told = await read_soon(engine, "a", 1)
                 assert isinstance(told, Damaged)
                 assert (told.file, told.position) == (segment.name, first)

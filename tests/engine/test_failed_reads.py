@@ -76,7 +76,7 @@ def asked(ask: Callable[[Callable[[object], None]], object]) -> Awaitable[object
 @pytest.mark.parametrize("what", ["recent", "cold", "receipt", "entry", "publish"])
 def test_read_that_the_disk_fails_is_told_to_its_reader_alone(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if what == "cold":
-        monkeypatch.setattr(limits, "HTTP_READ_RECENT_BYTES", -1)
+        monkeypatch.setattr(limits, "READ_RECENT_BYTES", -1)
     failed: list[BaseException] = []
 
     async def scenario() -> None:
@@ -160,7 +160,7 @@ def test_receipt_without_a_place_is_damaged() -> None:
 
 
 def test_bug_on_the_readers_thread_is_told_on_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HTTP_READ_RECENT_BYTES", -1)
+    monkeypatch.setattr(limits, "READ_RECENT_BYTES", -1)
     threads: list[threading.Thread] = []
 
     async def scenario() -> None:

@@ -304,7 +304,7 @@ def test_a_front_trim_beside_a_slow_cold_read_ends_nothing(tmp_path: Path) -> No
             await checkpoint(engine)  # the index builder is past what is dropped
             go_on = threading.Event()
             told: list[Any] = []
-            with mock.patch.object(limits, "HTTP_READ_RECENT_BYTES", -1):
+            with mock.patch.object(limits, "READ_RECENT_BYTES", -1):
                 for _ in range(2):  # what the thread is at, and the next
                     engine.reads.thread.ask(lambda: go_on.wait(30), lambda _: None)
                 engine.read("a", 0, 0, 30_000, told.append)

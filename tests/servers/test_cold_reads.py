@@ -21,7 +21,7 @@ TYPE = {"Content-Type": "text/plain"}
 def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Everything counts as long ago."""
     directory: Path = tmp_path_factory.mktemp("log")
-    old = mock.patch.object(limits, "HTTP_READ_RECENT_BYTES", -1)
+    old = mock.patch.object(limits, "READ_RECENT_BYTES", -1)
     with old, running(directory, long_poll_ms=300, read_bytes_max=2 * KIB) as server:
         yield server
 
@@ -167,7 +167,7 @@ def test_more_reads_than_may_wait_are_told_to_come_back(cold: Running, path: str
 def test_stop_waits_for_a_read_in_progress(tmp_path: Path, topic: str) -> None:
     path = f"/v1/stream/{topic}"
     with (
-        mock.patch.object(limits, "HTTP_READ_RECENT_BYTES", -1),
+        mock.patch.object(limits, "READ_RECENT_BYTES", -1),
         running(tmp_path) as server,
         server.client() as client,
     ):

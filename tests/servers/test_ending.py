@@ -53,7 +53,7 @@ class Sender(threading.Thread):
 @contextlib.contextmanager
 def lingering(ms: int) -> Iterator[None]:
     """For how long a connection is read on."""
-    with mock.patch.object(limits, "HTTP_LINGER_MS", ms):
+    with mock.patch.object(limits, "LINGER_MS", ms):
         yield
 
 

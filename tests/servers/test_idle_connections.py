@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from oncelog.limits import HTTP_BACKLOG_MAX, KIB
+from oncelog.limits import BACKLOG_MAX, KIB
 from oncelog.servers.descriptors import FILES_BESIDE_SOCKETS, connections_allowed
 from tests.servers.process import Process, process
 from tests.servers.talking import PATIENCE_S, Client
@@ -42,7 +42,7 @@ def connections(server: Process) -> int:
 
 def test_ten_thousand_idle_connections(capsys: pytest.CaptureFixture[str]) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if hard != resource.RLIM_INFINITY and hard < CONNECTIONS + HTTP_BACKLOG_MAX + FILES_BESIDE_SOCKETS:
+    if hard != resource.RLIM_INFINITY and hard < CONNECTIONS + BACKLOG_MAX + FILES_BESIDE_SOCKETS:
         pytest.skip(f"a process may open {hard} files here")
     with process(in_memory=True, http__connections_max=CONNECTIONS + 10) as server:
         memory = psutil.Process(server.popen.pid).memory_info
@@ -101,7 +101,7 @@ def test_promised_body_costs_nothing_until_it_comes() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "files", "connections"),
-    [(20_000, 20_000 + HTTP_BACKLOG_MAX + FILES_BESIDE_SOCKETS, 20_000), (20_000, 4_096, 3_136), (100, 4_096, 100),
+    [(20_000, 20_000 + BACKLOG_MAX + FILES_BESIDE_SOCKETS, 20_000), (20_000, 4_096, 3_136), (100, 4_096, 100),
      (20_000, 1_024, 448), (20_000, 200, 88), (20_000, 3, 1)],
 )  # fmt: skip
 def test_connections_leave_descriptors_for_files(wanted: int, files: int, connections: int) -> None:

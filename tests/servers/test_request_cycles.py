@@ -25,7 +25,7 @@ PATH = "/v1/stream/events"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """All reads count as cold, and no body is kept."""
     directory: Path = tmp_path_factory.mktemp("log")
-    old = mock.patch.object(limits, "HTTP_READ_RECENT_BYTES", -1)
+    old = mock.patch.object(limits, "READ_RECENT_BYTES", -1)
     none_kept = mock.patch.object(limits, "HTTP_BODIES_KEPT_BYTES", 0)
     with old, none_kept, running(directory, long_poll_ms=20, read_bytes_max=2 * KIB) as server:
         with server.client() as client:

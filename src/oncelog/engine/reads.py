@@ -151,7 +151,7 @@ class Reads:
 
     def _is_recent(self, group: int) -> bool:
         age_bytes = self._journal.bytes_between(group, self._journal.durable_group)
-        return age_bytes < limits.HTTP_READ_RECENT_BYTES and self._journal.is_in_memory(group)
+        return age_bytes < limits.READ_RECENT_BYTES and self._journal.is_in_memory(group)
 
     def who_wrote(self, stream_id: int, offset: int, told: Callable[[WrittenBy | Refusal | None], None]) -> None:
         """Tell who wrote the record at `offset`, which must be readable; None if it had no producer, or is gone."""

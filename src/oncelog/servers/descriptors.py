@@ -30,7 +30,7 @@ def keep_standard_ones() -> None:
 def files_wanted(connections: int, listeners: int = 1) -> int:
     """Descriptors for so many connections at once: theirs, those of all that come in one turn to each of the
     listeners, and those of files."""
-    return connections + listeners * limits.HTTP_BACKLOG_MAX + FILES_BESIDE_SOCKETS
+    return connections + listeners * limits.BACKLOG_MAX + FILES_BESIDE_SOCKETS
 
 
 def connections_allowed(wanted: int, files: int, listeners: int = 1) -> tuple[int, int]:
@@ -39,7 +39,7 @@ def connections_allowed(wanted: int, files: int, listeners: int = 1) -> tuple[in
     of segment."""
     sockets = files - min(FILES_BESIDE_SOCKETS, files // 2)
     # What comes in one turn is accepted before the first of it is counted and turned away.
-    backlog = max(1, min(limits.HTTP_BACKLOG_MAX, sockets // 8 // listeners))
+    backlog = max(1, min(limits.BACKLOG_MAX, sockets // 8 // listeners))
     return max(1, min(wanted, sockets - listeners * backlog)), backlog
 
 

@@ -39,7 +39,7 @@ class Ending:
             return False
         if is_stopping:
             return (now - heard_at) * 1000 > QUIET_MS and _has_all(self._transport)
-        return (now - self._at) * 1000 > limits.HTTP_LINGER_MS
+        return (now - self._at) * 1000 > limits.LINGER_MS
 
 
 def _has_all(transport: asyncio.Transport) -> bool:

@@ -49,7 +49,7 @@ class FaceContext:
         engine: Engine,
         loop: asyncio.AbstractEventLoop,
         *,
-        backlog: int = limits.HTTP_BACKLOG_MAX,
+        backlog: int = limits.BACKLOG_MAX,
         journal: Path | None = None,
         say: Callable[[str], None] = lambda _note: None,
         zone: str = "local",
