@@ -37,7 +37,9 @@ def range_of(setting: Setting) -> str:
         least, most = setting.meta.ge, setting.meta.le
         bounds = f"{spell(setting.key.upper(), least)} to {spell(setting.key.upper(), most)}"
         return bounds + (f", a multiple of {setting.meta.multiple_of}" if setting.meta.multiple_of else "")
-    return "HOST:PORT" if setting.kind is str else ""
+    if setting.kind is str:
+        return "HOST:PORT" if setting.meta.pattern is None else str(setting.meta.title)
+    return ""
 
 
 def default_of(setting: Setting) -> str:
@@ -51,7 +53,8 @@ def default_of(setting: Setting) -> str:
 def row(setting: Setting) -> str:
     name = setting.key.rpartition(".")[2]
     meaning = str(setting.meta.description)
-    return f"| `{name}` | {TYPES[setting.kind]} | {default_of(setting)} | {range_of(setting)} | {meaning} |"
+    kind = TYPES[setting.kind] if setting.meta.pattern is None else "text"
+    return f"| `{name}` | {kind} | {default_of(setting)} | {range_of(setting)} | {meaning} |"
 
 
 def example() -> str:

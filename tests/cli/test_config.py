@@ -116,10 +116,14 @@ def test_another_type_is_refused_with_what_is_allowed(file: Path, setting: Setti
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('dat = "x"', 'dat = "x": there is no such key, did you mean data? (allowed: data, in_memory)'),
-        ("idle_ms = 3", "idle_ms = 3: there is no such key, did you mean http.idle_ms? (allowed: data, in_memory)"),
+        ('dat = "x"', 'dat = "x": there is no such key, did you mean data? (allowed: data, in_memory, zone)'),
+        (
+            "idle_ms = 3",
+            "idle_ms = 3: there is no such key, did you mean http.idle_ms? (allowed: data, in_memory, zone)",
+        ),
         ("[htttp]\nidle_ms = 3", "htttp = {'idle_ms': 3}: there is no such key, did you mean http?"),
         ('[http]\naddres = "x"', 'http.addres = "x": there is no such key, did you mean http.address?'),
+        ('data = "d"\nzone = "a b"', 'zone = "a b": has another form (allowed: 1 to 64 letters'),
         ("[storage]\nx = 1", "storage.x = 1: there is no such key (allowed: segment_bytes, checkpoint_bytes)"),
         ("http = 3", "http = 3: is a table (allowed: [http] and keys below it)"),
         ("[http.address]\nx = 1", "http.address = {'x': 1}: has another type"),

@@ -82,6 +82,9 @@ def serve_command(
         bool, typer.Option("--in-memory", help="Keep everything in memory: nothing survives the process.")
     ] = False,
     faces: dict[str, object],
+    zone: Annotated[
+        str | None, typer.Option("--zone", metavar="NAME", help="The name of this zone, for BSFG [local].")
+    ] = None,
     any_port: Annotated[
         bool, typer.Option("--any-port", help="Every face without an address here takes any free port of 127.0.0.1.")
     ] = False,
@@ -106,8 +109,8 @@ def serve_command(
     from oncelog.servers.settings import SettingsInvalid, load
     from oncelog.storage.disk import NO_SPACE
 
-    flags = {"data": "--data", "in_memory": "--in-memory"} | FLAGS
-    given: dict[str, object] = {"data": data, "in_memory": in_memory or None} | faces
+    flags = {"data": "--data", "in_memory": "--in-memory", "zone": "--zone"} | FLAGS
+    given: dict[str, object] = {"data": data, "in_memory": in_memory or None, "zone": zone} | faces
     overrides = {key: value for key, value in given.items() if value is not None}
     for assignment in settings or []:
         key, value = _assignment(assignment)

@@ -53,7 +53,9 @@ HEADER: Final = "bsfg."
 MESSAGE_ID_HEADER: Final = HEADER + "message_id"
 SHA256_HEADER: Final = HEADER + "content_sha256"
 
-_ZONE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+ZONE_PATTERN: Final = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{ZONE_CHARACTERS_MAX - 1}}}"
+
+_ZONE: Final = re.compile(ZONE_PATTERN)
 _SUBJECT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*:[^\s/:]+(?:/[^\s/]+)?")
 _PREDICATE: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")

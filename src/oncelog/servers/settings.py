@@ -7,6 +7,7 @@ the data directory.
 """
 
 import difflib
+import re
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from oncelog import limits
+from oncelog.core import facts
 from oncelog.core.txn import TxnTimeouts
 from oncelog.engine import engine
 from oncelog.engine.open import SEGMENT_BYTES_IN_MEMORY
@@ -135,6 +137,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     in_memory: Annotated[
         bool, Meta(description="Keep everything in memory: nothing survives the process. Instead of `data`")
     ] = False
+    zone: Annotated[
+        str,
+        Meta(
+            pattern=facts.ZONE_PATTERN,
+            title=f"1 to {facts.ZONE_CHARACTERS_MAX} letters, digits, '.', '_', '-'; the first a letter or digit",
+            description="The name of this zone (BSFG): facts from here name it, and peers know the server by it",
+        ),
+    ] = "local"
     storage: StorageSettings = StorageSettings()
     transactions: TransactionSettings = TransactionSettings()
     faces: dict[str, FaceSettings] = {}
@@ -164,7 +174,7 @@ class Setting(NamedTuple):
         if self.kind is Path:
             return "a path, in quotes"
         if self.kind is str:
-            return ADDRESS_ALLOWED
+            return ADDRESS_ALLOWED if self.meta.pattern is None else str(self.meta.title)
         bounds = f"a whole number, {self.meta.ge:,} to {self.meta.le:,}"
         return bounds + (f", a multiple of {self.meta.multiple_of}" if self.meta.multiple_of else "")
 
@@ -280,7 +290,10 @@ def _check(source: str, key: str, value: object) -> object:
     # A bool is an int to Python, not to whoever wrote the file.
     if type(value) is not setting.kind:
         raise SettingsInvalid(source, key, "has another type", given=value, allowed=setting.allowed)
-    if isinstance(value, str):
+    if isinstance(value, str) and setting.meta.pattern is not None:
+        if re.fullmatch(setting.meta.pattern, value) is None:
+            raise SettingsInvalid(source, key, "has another form", given=value, allowed=setting.allowed)
+    elif isinstance(value, str):
         try:
             parse_address(value)
         except ValueError as error:

@@ -14,5 +14,5 @@ def node() -> Iterator[Boundary]:
     if named is not None:
         yield named
         return
-    with serving("--in-memory", "--any-port") as server:
+    with serving("--in-memory", "--any-port", "--zone", "plant-a") as server:
         yield Boundary(server.url)
