@@ -77,11 +77,19 @@ class Admin:
         dedupe_floor_ms: int | None = None,
         duplicate_window_ms: int | None = None,
         id_zone: str | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+        retention_records: int | None = None,
     ) -> bool:
         """Creates the topic; False if the same one is there already. `Conflict` if another one is."""
         settings = _given(
-            dedupe_floor_ms=dedupe_floor_ms, duplicate_window_ms=duplicate_window_ms, id_zone=id_zone
-        )  # fmt: skip
+            dedupe_floor_ms=dedupe_floor_ms,
+            duplicate_window_ms=duplicate_window_ms,
+            id_zone=id_zone,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            retention_records=retention_records,
+        )
         body = {"partitions": partitions, "content_type": content_type, **settings}
         path = f"/v1/topics/{topic_path(topic)}"
         answer = await self._caller.call("PUT", path, body=msgspec.json.encode(body))
@@ -103,10 +111,18 @@ class Admin:
         content_type: str | None = None,
         dedupe_floor_ms: int | None = None,
         duplicate_window_ms: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+        retention_records: int | None = None,
     ) -> None:
-        """Replaces the settings that are given."""
+        """Replaces the settings that are given. A retention of 0 is no limit."""
         settings = _given(
-            content_type=content_type, dedupe_floor_ms=dedupe_floor_ms, duplicate_window_ms=duplicate_window_ms
+            content_type=content_type,
+            dedupe_floor_ms=dedupe_floor_ms,
+            duplicate_window_ms=duplicate_window_ms,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            retention_records=retention_records,
         )
         await self._change_topic(topic, settings)
 

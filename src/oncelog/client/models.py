@@ -23,6 +23,9 @@ class TopicInfo(Struct, frozen=True):
     duplicate_window_ms: int = 0
     id_zone: str = ""
     created_ms: int = 0
+    retention_ms: int = 0
+    retention_bytes: int = 0
+    retention_records: int = 0
 
 
 class StreamInfo(Struct, frozen=True):

@@ -73,6 +73,8 @@ class Trim(msgspec.Struct, gc=False):
     partition: int
     floor: int
     force: bool = False
+    as_far_as_allowed: bool = False
+    """As retention does it: up to the first pinned cursor, or to `stable`, instead of being refused for it."""
     urgent: ClassVar[bool] = True
 
 

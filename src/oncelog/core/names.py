@@ -102,6 +102,13 @@ def config_refused(config: TopicConfig) -> Refusal | None:
         return TooLarge("dedupe floor ms (-1 is for ever)", limits.SEQUENCE_MAX, config.dedupe_floor_ms, FOREVER)
     if not 0 <= config.duplicate_window_ms <= limits.SEQUENCE_MAX:
         return TooLarge("duplicate window ms", limits.SEQUENCE_MAX, config.duplicate_window_ms, least=0)
+    for what, retention in (
+        ("retention ms (0 is for ever)", config.retention_ms),
+        ("retention bytes (0 is no limit)", config.retention_bytes),
+        ("retention records (0 is no limit)", config.retention_records),
+    ):
+        if not 0 <= retention <= limits.SEQUENCE_MAX:
+            return TooLarge(what, limits.SEQUENCE_MAX, retention, least=0)
     timeout_ms = config.txn_timeout_ms_max
     if not limits.TXN_TIMEOUT_MS_MIN <= timeout_ms <= limits.TXN_TIMEOUT_MS_MAX:
         least = limits.TXN_TIMEOUT_MS_MIN

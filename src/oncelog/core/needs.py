@@ -114,9 +114,12 @@ def _close(wanted: Wanted, command: c.CloseStream) -> None:
 
 def _trim(wanted: Wanted, command: c.Trim) -> None:
     stream = wanted.stream(command.topic, command.partition)
-    if stream is not None and stream.floor < command.floor <= stream.stable:
-        wanted.walk(lambda: holes.step_over(wanted.state, stream, command.floor))
+    if stream is None or command.floor <= stream.floor:
+        return
+    if command.floor <= stream.stable or command.as_far_as_allowed:
         wanted.walk(lambda: stream_rules.first_pin(wanted.state, stream))
+        state = wanted.state
+        wanted.walk(lambda: holes.step_over(state, stream, stream_rules.allowed_floor(state, stream, command)))
 
 
 def _delete_records(wanted: Wanted, command: c.DeleteRecords) -> None:

@@ -60,6 +60,12 @@ class TopicConfig(msgspec.Struct, gc=False, array_like=True, omit_defaults=False
     txn_timeout_ms_max: int = limits.TXN_TIMEOUT_MS_MAX
     attributes: dict[str, str] = {}
     """Settings that only a face understands, kept word for word."""
+    retention_ms: int = 0
+    """If above 0, records go once their append is so long ago."""
+    retention_bytes: int = 0
+    """If above 0, the oldest records of a partition go while at least so many stored bytes stay."""
+    retention_records: int = 0
+    """If above 0, so many records of a partition stay, and the oldest go."""
 
 
 class Topic(msgspec.Struct, gc=False, array_like=True):

@@ -183,18 +183,28 @@ def first_pin(state: State, stream: Stream) -> tuple[str, int] | None:
     return cursor, holes.step_over(state, stream, max(frontier, stream.floor))
 
 
+def allowed_floor(state: State, stream: Stream, command: Trim) -> int:
+    """The floor that a trim names; clamped at `stable` and at the first pinned cursor if it goes as far as allowed."""
+    if not command.as_far_as_allowed:
+        return command.floor
+    wanted = min(command.floor, stream.stable)
+    pin = None if wanted <= stream.floor else first_pin(state, stream)
+    return wanted if pin is None else min(wanted, pin[1])
+
+
 def decide_trim(state: State, command: Trim, now_ns: int) -> Decision:
     """Raise the floor, over holes that follow; never lowers it. Holes cannot carry it past `stable`: what lies there is
     an open record, so no hole."""
     stream = state.stream(command.topic, command.partition)
     if stream is None:
         return None, TopicMissing(command.topic, command.partition)
-    if command.floor > stream.stable:
+    if command.floor > stream.stable and not command.as_far_as_allowed:
         return None, OffsetAhead(stream.stream_id, command.floor, stream.stable)
-    if command.floor <= stream.floor:
+    wanted = allowed_floor(state, stream, command)
+    if wanted <= stream.floor:
         return None, stands(stream)
-    floor = holes.step_over(state, stream, command.floor)
-    if not command.force and (pin := first_pin(state, stream)) is not None and pin[1] < command.floor:
+    floor = holes.step_over(state, stream, wanted)
+    if not command.force and (pin := first_pin(state, stream)) is not None and pin[1] < wanted:
         return None, CursorPinned(pin[0], pin[1], command.floor)
     answer = stands(stream, changed=True)
     answer.floor = floor

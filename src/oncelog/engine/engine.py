@@ -32,6 +32,7 @@ from oncelog.engine.lookups import Lookups
 from oncelog.engine.poller import Poller
 from oncelog.engine.reader_thread import ReaderThread
 from oncelog.engine.reads import Reads
+from oncelog.engine.retention import Retention
 from oncelog.engine.staged_ids import completed, newest_group, plans_of
 from oncelog.engine.statistics import Durability, Statistics
 from oncelog.engine.store import Store
@@ -108,6 +109,7 @@ class Engine:
         self.wait = self.reads.wait
         """Be woken when there is something to read; give what is returned to `cancel` to wait no more."""
         self.cancel = self.follow.cancel
+        self.retention = Retention(store.view, store.index, self.reads.reader, self.submit)
         self._hold = GroupHold(time.perf_counter)
         self._clean_scheduled = False
         self._unproven = False
@@ -257,6 +259,7 @@ class Engine:
             commits.answer(group)
             self._poller.answered()
             self.follow.changed(group.changes.streams)
+            self.retention.changed(group.changes, self._clock())
             self.generations.group_durable()
             self._take_waiting()
             if self._journal.spares_missing > 0 and not commits.disk_full:
@@ -333,6 +336,7 @@ class Engine:
         with self._guard:
             for command in self._timers.due(self._clock()):
                 self.submit(command, partial(self._expired, command))
+            self.retention.check(self._clock())
             if self.commits.disk_full:
                 self._spares.ask()
             idle_ms = (self._loop.time() - self._written_at) * 1000

@@ -68,6 +68,16 @@ come back."""
 HEAP_KEPT_BYTES: Final = 16 * MIB
 """Free memory that the allocator keeps at the end of its heap: enough for the bodies of the next few requests."""
 
+RETENTION_TOPICS_PER_CHECK: Final = 1_000
+"""Topics that are looked through once a second after a start, until all of those with a limit are known: a
+millisecond."""
+
+RETENTION_STREAMS_PER_CHECK: Final = 500
+"""Streams whose floor is worked out once a second: a few milliseconds. Others follow a second later."""
+
+RETENTION_BATCHES_PER_CHECK: Final = 4_000
+"""Batches whose sizes are added up once a second, of all streams with a limit in bytes: a few milliseconds."""
+
 RECORD_TIME_AHEAD_MS: Final = 3_600_000
 """How far the timestamp of a record may lie ahead of its append for a search by record time to find it for certain:
 what Kafka allows by default (`message.timestamp.after.max.ms`)."""

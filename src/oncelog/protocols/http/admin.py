@@ -248,6 +248,9 @@ class _TopicPut(msgspec.Struct, forbid_unknown_fields=True):
     dedupe_floor_ms: int = limits.DEDUPE_FLOOR_MS_DEFAULT
     duplicate_window_ms: int = 0
     id_zone: str = ""
+    retention_ms: int = 0
+    retention_bytes: int = 0
+    retention_records: int = 0
 
 
 class _TopicPatch(msgspec.Struct, forbid_unknown_fields=True):
@@ -255,6 +258,9 @@ class _TopicPatch(msgspec.Struct, forbid_unknown_fields=True):
     content_type: str | None = None
     dedupe_floor_ms: int | None = None
     duplicate_window_ms: int | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    retention_records: int | None = None
 
 
 class _Trim(msgspec.Struct, forbid_unknown_fields=True):
@@ -281,6 +287,9 @@ def topic_row(topic: Topic) -> dict[str, object]:
         "dedupe_floor_ms": config.dedupe_floor_ms,
         "duplicate_window_ms": config.duplicate_window_ms,
         "id_zone": config.id_zone,
+        "retention_ms": config.retention_ms,
+        "retention_bytes": config.retention_bytes,
+        "retention_records": config.retention_records,
         "created_ms": topic.created_ns // MS,
     }
 
@@ -293,7 +302,15 @@ def get_topic(name: str) -> Action:
 def put_topic(request: Request, name: str) -> Action:
     """`PUT /v1/topics/<topic>`."""
     body: _TopicPut = parsed(request.body or b"{}", _TopicPut)
-    config = TopicConfig(body.content_type, body.dedupe_floor_ms, body.duplicate_window_ms, body.id_zone)
+    config = TopicConfig(
+        body.content_type,
+        body.dedupe_floor_ms,
+        body.duplicate_window_ms,
+        body.id_zone,
+        retention_ms=body.retention_ms,
+        retention_bytes=body.retention_bytes,
+        retention_records=body.retention_records,
+    )
     command = c.CreateTopic(name, body.partitions, config)
     return Submit(
         command,

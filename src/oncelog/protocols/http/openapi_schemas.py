@@ -53,6 +53,9 @@ _SETTINGS: Final = {
     "content_type": text("Of every record; printable ASCII."),
     "dedupe_floor_ms": number("How long ids and producers outlive their record; -1 is for ever.", low=-1),
     "duplicate_window_ms": number("If not 0, ids are remembered for exactly this long instead."),
+    "retention_ms": number("If not 0, records go once their append is so long ago."),
+    "retention_bytes": number("If not 0, the oldest records of a partition go; at least so many stored bytes stay."),
+    "retention_records": number("If not 0, so many records of a partition stay, and the oldest go."),
 }
 PLACE: Final = {"topic": text(), "partition": number(maximum=limits.PARTITIONS_MAX - 1, default=0)}
 _STANDING: Final = {
