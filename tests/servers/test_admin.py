@@ -25,7 +25,7 @@ def test_topic_is_made_agreed_with_and_told(shared: Running, topic: str) -> None
     assert told.pop("created_ms") > 1_700_000_000_000
     assert told == {
         "name": topic, "partitions": 3, "content_type": "text/plain", "dedupe_floor_ms": -1, "duplicate_window_ms": 0,
-        "id_zone": "z",
+        "id_zone": "z", "retention_ms": 0, "retention_bytes": 0, "retention_records": 0,
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from oncelog.cli.producers import producers_command
 from oncelog.cli.read import read_command
 from oncelog.cli.receipts import receipts_command
 from oncelog.cli.serve import serve_command
-from oncelog.cli.streams import streams_command
+from oncelog.cli.streams import app as streams_app
 from oncelog.cli.verb import Group, Verb
 from oncelog.cli.verify import verify_command
 
@@ -32,7 +32,7 @@ app = typer.Typer(
 app.command("serve", cls=Verb)(serve_command)
 app.command("append", cls=Verb)(append_command)
 app.command("read", cls=Verb)(read_command)
-app.command("streams", cls=Verb)(streams_command)
+app.add_typer(streams_app, name="streams")
 app.command("producers", cls=Verb)(producers_command)
 app.command("receipts", cls=Verb)(receipts_command)
 app.command("cursors", cls=Verb)(cursors_command)

@@ -27,10 +27,7 @@ class Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # Typer brings a Click of its own or uses the one that is there: the context is of either.
         rest = super().parse_args(ctx, args)
-        for parameter in ctx.command.params:
-            for text in _texts(ctx.params.get(parameter.name)):
-                if not _is_utf8(text):
-                    raise typer.BadParameter(f"{text!r} is not UTF-8", ctx, parameter)
+        _check_texts(ctx)
         return rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -49,6 +46,28 @@ class Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))
+
+
+class VerbGroup(Group):
+    """The class of a verb that has verbs of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        _check_texts(ctx)
+        return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            end(exits.REFUSED, "interrupted")
+
+
+def _check_texts(ctx: Any) -> None:
+    for parameter in ctx.command.params:
+        for text in _texts(ctx.params.get(parameter.name)):
+            if not _is_utf8(text):
+                raise typer.BadParameter(f"{text!r} is not UTF-8", ctx, parameter)
 
 
 def directory(text: str) -> Path:

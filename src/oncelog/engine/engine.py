@@ -204,6 +204,8 @@ class Engine:
             self.commits.full,
             self._journal.stats,
             self._replayed_entries,
+            len(self.retention.held_back),
+            self.reads.bytes_planned,
             self._journal.cut_at,
         )
 

@@ -28,5 +28,9 @@ class Statistics(NamedTuple):
     journal: JournalStats
     replayed_entries: int
     """How many entries were newer than the index when the log was opened."""
+    retention_held_back: int
+    """Streams that keep more than their topic allows, since a pinned consumer needs it."""
+    bytes_read: int
+    """Stored bytes that reads were planned to fetch."""
     cut_at: str
     """Where the start cut a torn group off the journal; empty if there was none."""

@@ -54,6 +54,12 @@ class _Collector(Collector):
         yield GaugeMetricFamily("oncelog_journal_bytes", "Bytes of the journal in use.", stats.used_bytes)
         yield GaugeMetricFamily("oncelog_journal_segments", "Segments of the journal.", stats.segments)
         yield GaugeMetricFamily("oncelog_journal_spares", "Further segments, written in advance.", stats.spares)
+        yield GaugeMetricFamily(
+            "oncelog_retention_held_back",
+            "Partitions that keep more than their topic allows, since a pinned consumer needs it.",
+            stand.retention_held_back,
+        )
+        yield CounterMetricFamily("oncelog_read_bytes", "Stored bytes fetched for readers.", stand.bytes_read)
         refused_now = int(self._now.writes_refused)
         yield GaugeMetricFamily("oncelog_writes_refused", "1 while writes are refused for want of room.", refused_now)
         if self._now.free_bytes is not None:
