@@ -69,7 +69,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def serving(python: Path, data: Path) -> Iterator[str]:
     """`oncelog serve` of the installed wheel; the URL of its HTTP face."""
-    command = [str(python.with_name("oncelog")), "serve", "--data", str(data), "--any-port"]
+    command = [str(python.with_name("oncelog")), "serve", "--data", str(data), "--http", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             assert process.stdout is not None

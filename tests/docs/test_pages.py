@@ -28,7 +28,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_of_the_page_runs(page: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    with serving("--data", str(tmp_path / "data"), "--any-port") as server:
+    with serving("--data", str(tmp_path / "data"), "--http", "127.0.0.1:0") as server:
         for kind, code in blocks(page):
             done = subprocess.run(
                 [*RUNS[kind], code.replace(DEFAULT_ADDRESS, server.address)],

@@ -36,7 +36,7 @@ from oncelog.demo.places import Places
 from oncelog.demo.plan import Moment, Plan, Share, planned
 from oncelog.demo.processes import Process
 from oncelog.demo.screen import shown
-from oncelog.demo.server import ADVERTISED, PROTOCOLS, Server
+from oncelog.demo.server import Server
 from oncelog.demo.striker import Striker
 from oncelog.demo.verdict import Verdict, show, verdict_of
 from oncelog.errors import OncelogError
@@ -142,11 +142,8 @@ class Demo:
         self._console = console
         self._before_audit = before_audit
         self._server = Server(places.data)
-        self._storms = {
-            protocol: FaultyProxy(f"{plan.seed}/storm/{protocol}", self._server.port(protocol))
-            for protocol in PROTOCOLS
-        }
-        self._drizzle = FaultyProxy(f"{plan.seed}/drizzle", self._server.port("http"), weather=DRIZZLE)
+        self._storm = FaultyProxy(f"{plan.seed}/storm", self._server.port)
+        self._drizzle = FaultyProxy(f"{plan.seed}/drizzle", self._server.port, weather=DRIZZLE)
         self.board = self._board = _board(plan)
         self._producers: dict[str, Process] = {}
         self._driver: Process | None = None
@@ -208,13 +205,10 @@ class Demo:
 
     async def start(self) -> Striker:
         """The server, the networks and the topics are there; processes are made, and none of them started."""
-        for network in self._networks:
-            await network.start()
-        for protocol in ADVERTISED:
-            # Its clients go where the server says: to the network before it.
-            self._server.settings[f"{protocol}.advertise"] = f"{HOST}:{self._storms[protocol].port}"
         await self._server.start()
         self._board.tell(f"server is up; seed {self._plan.seed}: {len(self._plan.strikes)} kills planned")
+        await self._storm.start()
+        await self._drizzle.start()
         await self._create_topics()
         self._make_processes()
         return Striker(self._plan, self._board, self._server, self._producers, self._driver, self._mark)
@@ -238,7 +232,7 @@ class Demo:
         with Ledger(self._places.ledger(CLOSING), writer=CLOSING, face=CLOSING_FACE) as ledger:
             ledger.sent(PAYMENTS, CLOSING, value, partition=0)
             ledger.sync()
-            async with AsyncClient(f"http://{self._addresses()['http']}") as client:
+            async with AsyncClient(f"http://{HOST}:{self._storm.port}") as client:
                 result = await client.append(PAYMENTS, value, message_id=CLOSING)
             ledger.confirmed(PAYMENTS, CLOSING, result.offset, partition=0)
 
@@ -254,14 +248,6 @@ class Demo:
         places.audit_wanted.touch()
         await board.until(lambda: self._audit is not None)
 
-    @property
-    def _networks(self) -> list[FaultyProxy]:
-        return [*self._storms.values(), self._drizzle]
-
-    def _addresses(self) -> dict[str, str]:
-        """By protocol, where producers find the server."""
-        return {protocol: f"{HOST}:{network.port}" for protocol, network in self._storms.items()}
-
     # --- what it needs --------------------------------------------------------------------------------------------
 
     async def _create_topics(self) -> None:
@@ -270,10 +256,10 @@ class Demo:
                 await client.create_topic(topic, partitions=PARTITIONS)
 
     def _make_processes(self) -> None:
-        addresses = self._addresses()
+        url = f"http://{HOST}:{self._storm.port}"
         for share in self._plan.shares:
             told = producing.Told(
-                addresses, share.face, share.producer, self._plan.seed, share.number, share.orders,
+                url, share.face, share.producer, self._plan.seed, share.number, share.orders,
                 str(self._places.ledger(share.producer)),
             )  # fmt: skip
             self._producers[share.producer] = Process(
@@ -341,9 +327,10 @@ class Demo:
             await asyncio.sleep(NETWORK_LOOK_S)
 
     def _count_networks(self) -> None:
-        self._board.dropped = sum(network.dropped for network in self._networks)
-        self._board.cut = sum(network.cut for network in self._networks)
-        self._board.delayed = sum(network.delayed for network in self._networks)
+        networks = (self._storm, self._drizzle)
+        self._board.dropped = sum(network.dropped for network in networks)
+        self._board.cut = sum(network.cut for network in networks)
+        self._board.delayed = sum(network.delayed for network in networks)
 
     async def _note_orders(self) -> None:
         board = self._board
@@ -366,8 +353,8 @@ class Demo:
         await self._server.close()
         for process in processes:
             await process.gone()
-        for network in self._networks:
-            await network.stop()
+        await self._storm.stop()
+        await self._drizzle.stop()
 
 
 def _board(plan: Plan) -> Board:

@@ -26,6 +26,12 @@ FACES: Final[list[FaceKind]] = [
     FaceKind(
         "http", "127.0.0.1:4437", "oncelog.servers.http.settings:HttpSettings", "oncelog.servers.http.server:HttpServer"
     ),
+    FaceKind(
+        "kafka",
+        "127.0.0.1:9092",
+        "oncelog.servers.kafka.settings:KafkaSettings",
+        "oncelog.servers.kafka.server:KafkaServer",
+    ),
 ]
 """In the order in which they start."""
 

@@ -133,8 +133,6 @@ def test_cut_requests_raise_wire_errors(read: Any, api: Any, version: int) -> No
     for length in range(len(whole)):
         with pytest.raises(WireError):
             read(Reader(whole[:length]), version)
-    with pytest.raises(WireError):
-        read(Reader(whole + b"\x00"), version)
     rng = random.Random(5)
     for _ in range(2_000):
         broken = bytearray(whole)

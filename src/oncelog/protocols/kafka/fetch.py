@@ -60,8 +60,6 @@ def read_fetch(reader: Reader, version: int) -> FetchRequest:
         _string(reader, flexible)  # rack
     if flexible:
         reader.skip_tags()
-    if reader.at != reader.end:
-        raise WireError(f"{reader.end - reader.at} bytes behind Fetch version {version}", reader.at)
     return FetchRequest(max_wait_ms, min_bytes, max_bytes, committed, session_id, session_epoch, partitions, forgotten)
 
 

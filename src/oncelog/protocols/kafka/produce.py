@@ -58,8 +58,6 @@ def read_produce(reader: Reader, version: int) -> ProduceRequest:
             reader.skip_tags()
     if flexible:
         reader.skip_tags()
-    if reader.at != reader.end:
-        raise WireError(f"{reader.end - reader.at} bytes behind Produce version {version}", reader.at)
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 

@@ -1,0 +1,1 @@
+"""Consumer groups of the classic protocol: who is a member, which generation holds, who gets what."""
