@@ -15,14 +15,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 COMPILED = (
+    "core/append",
     "core/apply",
     "core/batch",
     "core/batch_arrow",
+    "core/columns",
     "core/flat",
     "core/memory",
     "core/message_id",
     "core/producer",
     "core/run",
+    "core/seen",
     "core/state",
     "core/touches",
     "engine/commit_loop",

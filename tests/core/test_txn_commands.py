@@ -488,6 +488,7 @@ def test_txn_may_not_name_more_than_its_end_can_hold(log: CoreHarness, monkeypat
     assert add(log, "c") == TooLarge("streams in one txn", 2, 3)
 
 
+@pytest.mark.from_source
 def test_txn_may_not_write_more_stretches_than_its_end_can_hold(
     log: CoreHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

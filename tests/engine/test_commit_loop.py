@@ -18,7 +18,7 @@ from oncelog.core.command import (
     GetStream,
     Trim,
 )
-from oncelog.core.flat import AppendValue, Flat, ProducerClaim
+from oncelog.core.flat import AppendValue, Columns, Flat, ProducerClaim
 from oncelog.core.outcome import (
     Confirmed,
     IdConflict,
@@ -371,6 +371,21 @@ FULL_CLAIM = ProducerClaim("x" * 300, 1, 1, 1, 1, b"x" * 300, True, "x" * 300, T
 FULL: dict[Any, Flat] = {
     ProducerClaim: FULL_CLAIM,
     AppendValue: AppendValue("x" * 300, 1, b"x" * 300, b"x" * 300, FULL_CLAIM, b"x" * 300, "x" * 300),
+    Columns: Columns(
+        "x" * 300,
+        1,
+        [b"x" * 300] * 3,
+        [b"x" * 300] * 3,
+        [FULL_CLAIM] * 3,
+        [b"x" * 300] * 3,
+        "x" * 300,
+        keys=[b"x" * 300] * 3,
+        headers=[[("x" * 300, b"x" * 300)]] * 3,
+        order_keys=["x" * 300] * 3,
+        batch_id="x" * 300,
+        batch_scope="x" * 300,
+        batch_digest=b"x" * 300,
+    ),
 }
 """Those that do not tell the types of their fields."""
 

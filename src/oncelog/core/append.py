@@ -1,4 +1,4 @@
-"""Appends to one stream: the flat shape, and the records of one read that stand or fall alone.
+"""Appends to one stream: the rules, for a batch that came ready and for every value of `columns`.
 
 Order of checks: duplicates first, then conditions, then the rest, so that a retry of a success is
 always a success, also on a closed stream. A message id is asked before a producer's sequence: the id is what meets
@@ -9,13 +9,14 @@ A write inside a txn carries no message id, no order key and closes nothing: the
 taken back by an abort; the retry of an aborted record would be answered as a duplicate, and lost.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core import message_id, names
-from oncelog.core.command import Append, AppendEach, AppendValue, EachRecord
-from oncelog.core.content_type import ANY, batch_refused, is_json, is_same_type, json_flaw
+from oncelog.core.command import Append
+from oncelog.core.content_type import is_json, is_same_type, values_refused
 from oncelog.core.entry import (
     CLOSES,
     PACKED_ID,
@@ -29,13 +30,13 @@ from oncelog.core.entry import (
     Operation,
 )
 from oncelog.core.flat import Producer, ProducerClaim, Stream
-from oncelog.core.memory import is_gone, known_id, known_producer, living, surely_living, use_counts
+from oncelog.core.memory import known_producer, use_counts
+from oncelog.core.message_id import id_hash
 from oncelog.core.outcome import (
     BatchRefused,
     ClaimInvalid,
     Confirmed,
     ContentTypeMismatch,
-    EachConfirmed,
     IdConflict,
     OrderKeyNotRising,
     Outcome,
@@ -48,6 +49,7 @@ from oncelog.core.outcome import (
 )
 from oncelog.core.producer import judge
 from oncelog.core.refuse import refusal_of, refusal_of_txn
+from oncelog.core.seen import Seen
 from oncelog.core.state import State
 from oncelog.core.txn import TxnEvent, TxnRefusal
 from oncelog.core.txn import judge as judge_txn
@@ -55,101 +57,166 @@ from oncelog.core.verdict import Accept, Duplicate, EpochMustStartAtZero, Gap
 
 Decision = tuple[Entry | None, Outcome]
 
-_BATCH_BYTES_MAX: Final = limits.BATCH_BYTES_MAX
-_BATCH_RECORDS_MAX: Final = limits.BATCH_RECORDS_MAX
 _KAFKA: Final = "kafka:"
-_ANY: Final = ANY
 
-EACH_RECORD_BYTES: Final = 96
-"""What one record of an `AppendEach` may need beside its texts: its framing in the batch, and its id in the entry."""
+
+class Unit:
+    """What stands or falls as one: a ready batch, one value, or values that come together."""
+
+    __slots__ = (
+        "batch_bytes",
+        "claim",
+        "close",
+        "content_type",
+        "count",
+        "digest",
+        "expected_tail",
+        "flaw",
+        "id_hash",
+        "message_id",
+        "order_key",
+        "txn_id",
+        "values",
+    )
+
+    def __init__(
+        self,
+        count: int,
+        batch_bytes: int,
+        values: Callable[[], Sequence[bytes | None]],
+        digest: bytes,
+        claim: ProducerClaim | None,
+        message_id: bytes,
+        id_hash: bytes,
+        expected_tail: int,
+        order_key: str,
+        content_type: str,
+        close: bool,
+        txn_id: str = "",
+        flaw: str = "",
+    ) -> None:
+        self.count = count
+        self.batch_bytes = batch_bytes
+        self.values = values
+        """Asked only if somebody has to look at them."""
+        self.digest = digest
+        self.claim = claim
+        self.message_id = message_id
+        self.id_hash = id_hash
+        self.expected_tail = expected_tail
+        self.order_key = order_key
+        self.content_type = content_type
+        self.close = close
+        self.txn_id = txn_id
+        self.flaw = flaw
+        """What is wrong with its records themselves."""
+
+
+class Judged:
+    """What comes of a unit: it is appended under this epoch and with these flags, or it has an answer already."""
+
+    __slots__ = ("answer", "epoch", "flags", "operations")
+
+    def __init__(
+        self, answer: Outcome | None, epoch: int = -1, flags: int = 0, operations: list[Operation] | None = None
+    ) -> None:
+        self.answer = answer
+        self.epoch = epoch
+        self.flags = flags
+        self.operations: list[Operation] = operations or []
+        """What changes beside or instead of the append."""
 
 
 def decide_append(state: State, command: Append, now_ns: int) -> Decision:
-    """One batch to one stream. The hot path: every look-up and call counts here."""
+    """One ready batch to one stream."""
     topic = state.topics[command.topic]
     partition = command.partition
     if topic is None or not 0 <= partition < len(topic.stream_ids):
         return None, names.command_refused(command) or TopicMissing(command.topic, partition)
-    stream_id = topic.stream_ids[partition]
-    stream = state.streams[stream_id]
+    stream = state.streams[topic.stream_ids[partition]]
     assert stream is not None, "a topic's streams are there"
-    txn_id = command.txn_id
-    ids = b""
-    if command.message_id or txn_id:
-        decision, ids = _named(state, stream, command, now_ns)
-        if decision is not None:
-            return decision
-    claim = command.claim
-    flags = 0
-    epoch = sequence = -1
+    batch, count, claim, txn_id = command.batch, command.count, command.claim, command.txn_id
+    unit = Unit(
+        count,
+        len(batch),
+        lambda: codec.decode_values(batch),
+        command.digest,
+        claim,
+        command.message_id,
+        id_hash(stream, command.message_id) if command.message_id else b"",
+        command.expected_tail,
+        command.order_key,
+        command.content_type,
+        command.close,
+        txn_id,
+    )
+    judged = judge_unit(Seen(state, stream, now_ns), unit)
+    if judged.answer is not None:
+        return as_entry(judged.operations, now_ns), judged.answer
+    entry = appended_unit(stream.stream_id, stream.tail, unit, batch, judged, now_ns)
+    sequence = -1 if claim is None else claim.last
+    first = stream.tail
+    closes = command.close
+    answer = Confirmed(stream.stream_id, first, first + count, now_ns, False, False, judged.epoch, sequence, closes)
+    return entry, answer
+
+
+def appended_unit(stream_id: int, first: int, unit: Unit, batch: bytes, judged: Judged, now_ns: int) -> Appended:
+    """The operation that appends a unit as a batch of its own."""
+    flags = judged.flags | (CLOSES if unit.close else 0) | (TRANSACTIONAL if unit.txn_id else 0)
+    ids = packed_id(unit.id_hash, unit.digest, 0, unit.count) if unit.id_hash else b""
+    entry = Appended(stream_id, first, unit.count, batch, now_ns, flags, unit.claim, judged.epoch, ids)
+    entry.order_key, entry.txn_id = unit.order_key, unit.txn_id
+    return entry
+
+
+def as_entry(operations: list[Operation], now_ns: int) -> Entry | None:
+    """Operations as one entry; none is none."""
+    if len(operations) == 1 and isinstance(operations[0], Appended):
+        return operations[0]
+    return Compound(now_ns, operations) if operations else None
+
+
+def judge_unit(seen: Seen, unit: Unit) -> Judged:
+    """The rules of an append, for whatever kind of unit. Duplicates come first. What an answer with operations changes
+    is noted in `seen`; what is to be appended is the caller's to note."""
+    stream, claim = seen.stream, unit.claim
     refusal: Refusal | None = None
+    if claim is not None and not seen.knows(claim.name) and (refusal := names.claim_refused(claim)) is not None:
+        return Judged(refusal)  # no table can hold such a name
+    if unit.txn_id:
+        if unit.message_id or unit.order_key or unit.close:
+            return Judged(ClaimInvalid("a write inside a txn carries no message id, no order key and closes nothing"))
+    elif unit.message_id:
+        malformed = id_refused(unit.message_id, unit.digest)
+        if malformed is not None:
+            return Judged(malformed)
+        value = seen.known_id(unit.id_hash)
+        if value is not None:
+            return _known_id_again(seen, unit, value)
+    flags, epoch = 0, -1
     if claim is not None:
-        producer = row = state.producers[stream_id, claim.name]
-        if row is not None and not surely_living(stream, row):
-            producer = living(state, stream, row, now_ns)
-            flags = RENEWS if producer is None else 0
+        producer, renews = seen.judged_against(claim)
         verdict = judge(producer, claim)
+        flags = RENEWS if renews else 0
         if type(verdict) is Accept:
-            epoch, sequence = verdict.epoch, claim.last
+            epoch = verdict.epoch
             refusal = names.claim_refused(claim) if verdict.new_epoch else names.known_claim_refused(claim)
         elif type(verdict) is Duplicate:
-            return _sequence_again(stream, verdict, ids, command.digest, now_ns)
-        elif (again := _closed_again(stream, producer, command, claim)) is not None:
-            return None, again
+            return _sequence_again(seen, unit, verdict)
+        elif (again := _closed_again(stream, producer, unit, claim)) is not None:
+            return Judged(again)
         else:
             refusal = refusal_of(verdict)  # type: ignore[arg-type]
-    count, batch, content_type, order_key = command.count, command.batch, command.content_type, command.order_key
-    if (
-        content_type
-        or order_key
-        or stream.closed
-        or command.expected_tail >= 0
-        or not 0 < count <= _BATCH_RECORDS_MAX
-        or not 0 < len(batch) <= _BATCH_BYTES_MAX
-    ):
-        told = _stream_refuses(stream, command)
-        # A request that came too early is told so, not that its condition fails: that is judged when it is its turn.
-        if refusal is None or not isinstance(told, TailMismatch | OrderKeyNotRising):
-            refusal = told or refusal
-    if not content_type and stream.config.content_type != _ANY:
-        refusal = refusal or batch_refused(stream.config.content_type, batch)
-    if refusal is None and (txn_id or stream.open_txns):
-        refusal = _txn_refuses(state, stream, command, now_ns)
-    if refusal is not None:
-        return None, refusal
-    closes = command.close
-    if closes:
-        flags |= CLOSES
-    if txn_id:
-        flags |= TRANSACTIONAL
-    first = stream.tail
-    entry = Appended(stream_id, first, count, batch, now_ns, flags, claim, epoch, ids, order_key, txn_id)
-    return entry, Confirmed(stream_id, first, first + count, now_ns, False, False, epoch, sequence, closes)
-
-
-def decide_value(state: State, command: AppendValue, now_ns: int) -> Decision:
-    """One record alone, as a batch of its own."""
-    batch = codec.encode_one(command.value, now_ns // 1_000_000)
-    digest, claim, id_ = command.digest, command.claim, command.message_id
-    append = Append(command.topic, command.partition, batch, 1, digest, claim, id_, content_type=command.content_type)
-    return decide_append(state, append, now_ns)
-
-
-def _named(state: State, stream: Stream, command: Append, now_ns: int) -> tuple[Decision | None, bytes]:
-    """An append with a message id or in a txn: (the decision, if there is one already; the id for the entry)."""
-    if command.txn_id:
-        if command.message_id or command.order_key or command.close:
-            refusal = ClaimInvalid("a write inside a txn carries no message id, no order key and closes nothing")
-            return (None, refusal), b""
-        return None, b""
-    malformed = id_refused(command.message_id, command.digest)
-    if malformed is not None:
-        return (None, malformed), b""
-    id_hash = message_id.id_hash(stream, command.message_id)
-    value = known_id(state, stream, id_hash, now_ns)
-    if value is not None:
-        return _known_id_again(state, stream, command, id_hash, value, now_ns), b""
-    return None, packed_id(id_hash, command.digest, 0, command.count)
+    told = _stream_refuses(stream, unit)
+    # A request that came too early is told so, not that its condition fails: that is judged when it is its turn.
+    if refusal is None or (told is not None and not isinstance(told, TailMismatch | OrderKeyNotRising)):
+        refusal = told or refusal
+    if refusal is None and not unit.content_type and is_json(stream.config.content_type):
+        refusal = values_refused(unit.values())
+    if refusal is None and (unit.txn_id or stream.open_txns):
+        refusal = _txn_refuses(seen.state, stream, unit, seen.now_ns)
+    return Judged(refusal, epoch, flags)
 
 
 def packed_id(id_hash: bytes, digest: bytes, number: int, count: int) -> bytes:
@@ -158,29 +225,36 @@ def packed_id(id_hash: bytes, digest: bytes, number: int, count: int) -> bytes:
     return PACKED_ID.pack(id_hash, digest, number, count & 0xFFFFFFFF)
 
 
-def _stream_refuses(stream: Stream, command: Append) -> Refusal | None:
-    """What the stream itself has against this append."""
+def _stream_refuses(stream: Stream, unit: Unit) -> Refusal | None:
+    """What the stream itself has against this unit."""
     if stream.closed:
         return StreamClosedRefusal(stream.stream_id, stream.tail)
-    if command.content_type and not is_same_type(command.content_type, stream.config.content_type):
-        return ContentTypeMismatch(stream.config.content_type, command.content_type)
-    if command.expected_tail >= 0 and command.expected_tail != stream.tail:
-        return TailMismatch(stream.stream_id, command.expected_tail, stream.tail)
-    if command.order_key:
-        if (refusal := names.order_key_refused(command.order_key)) is not None:
+    if unit.flaw:
+        return BatchRefused(unit.flaw)
+    if unit.content_type and not is_same_type(unit.content_type, stream.config.content_type):
+        return ContentTypeMismatch(stream.config.content_type, unit.content_type)
+    if unit.expected_tail >= 0 and unit.expected_tail != stream.tail:
+        return TailMismatch(stream.stream_id, unit.expected_tail, stream.tail)
+    if unit.order_key:
+        if (refusal := names.order_key_refused(unit.order_key)) is not None:
             return refusal
-        if command.order_key <= stream.order_key:
-            return OrderKeyNotRising(stream.order_key, command.order_key)
-    return append_refused(command.batch, command.count)
+        if unit.order_key <= stream.order_key:
+            return OrderKeyNotRising(stream.order_key, unit.order_key)
+    return size_refused(unit.batch_bytes, unit.count)
 
 
 def append_refused(batch: bytes, count: int) -> Refusal | None:
     """Bounds that hold for every batch: alone, in a commit or in a stage."""
-    if len(batch) > limits.BATCH_BYTES_MAX:
-        return TooLarge("batch bytes", limits.BATCH_BYTES_MAX, len(batch))
+    return size_refused(len(batch), count)
+
+
+def size_refused(batch_bytes: int, count: int) -> Refusal | None:
+    """The same, of a batch of this size."""
+    if batch_bytes > limits.BATCH_BYTES_MAX:
+        return TooLarge("batch bytes", limits.BATCH_BYTES_MAX, batch_bytes)
     if count > limits.BATCH_RECORDS_MAX:
         return TooLarge("records of one batch", limits.BATCH_RECORDS_MAX, count)
-    if count < 1 or not batch:
+    if count < 1 or batch_bytes < 1:
         return BatchRefused("a batch holds at least one record")
     return None
 
@@ -194,15 +268,15 @@ def id_refused(id_: bytes, digest: bytes) -> Refusal | None:
     return None
 
 
-def _txn_refuses(state: State, stream: Stream, command: Append, now_ns: int) -> Refusal | None:
+def _txn_refuses(state: State, stream: Stream, unit: Unit, now_ns: int) -> Refusal | None:
     """A txn batch must belong to an open txn that names this stream; any other must not come from an open txn."""
-    claim = command.claim
-    if not command.txn_id:
+    claim = unit.claim
+    if not unit.txn_id:
         if claim is not None and claim.name.startswith(_KAFKA):
             if any(claim.name == kafka_name(producer_id) for producer_id in stream.open_txns or ()):
                 return TxnRefused(TxnRefusal.INVALID_STATE.name)
         return None
-    txn = state.txns[command.txn_id]
+    txn = state.txns[unit.txn_id]
     if claim is None:
         return TxnRefused(TxnRefusal.MAPPING.name)
     producer_id = txn.producer_id if txn is not None and claim.name == kafka_name(txn.producer_id) else -1
@@ -234,16 +308,6 @@ def kafka_name(producer_id: int) -> str:
 # --- duplicates ----------------------------------------------------------------------------------------------------
 
 
-def duplicate_of_id(state: State, asked: Stream, value: bytes, digest: bytes) -> Confirmed | IdConflict:
-    """The answer to a known id of `asked` or of its zone: its first outcome, or a conflict (P3)."""
-    stored_digest, stream_id, offset, time_ms, count = message_id.unpack(value)
-    if stored_digest != digest:
-        return IdConflict(stream_id, offset, stored_digest, digest)
-    gone = is_gone(state, stream_id, offset)
-    closed = stream_id == asked.stream_id and asked.closed and offset + count == asked.tail
-    return Confirmed(stream_id, offset, offset + count, time_ms * 1_000_000, True, gone, closed=closed)
-
-
 def _duplicate_of_sequence(stream: Stream, verdict: Duplicate) -> Confirmed:
     """The first outcome again. `gone` is known from the floor alone: sequences are about writing, not about records."""
     first, next_ = verdict.first_offset, verdict.next_offset
@@ -256,21 +320,22 @@ def _duplicate_of_sequence(stream: Stream, verdict: Duplicate) -> Confirmed:
     return Confirmed(stream_id, first, next_, 0, True, gone, verdict.epoch, verdict.last, closed)
 
 
-def _sequence_again(stream: Stream, verdict: Duplicate, ids: bytes, digest: bytes, now_ns: int) -> Decision:
+def _sequence_again(seen: Seen, unit: Unit, verdict: Duplicate) -> Judged:
     """A sequence that was written before. An id that comes with it, and that nobody knows, is used up all the same:
     its sender is told where it is stored, and may ask for it, or send it again without the sequence."""
-    answer = _duplicate_of_sequence(stream, verdict)
+    answer = _duplicate_of_sequence(seen.stream, verdict)
     count = answer.next - answer.first
-    if not ids or answer.first < 0 or not count:
-        return None, answer
-    value = message_id.pack(digest, answer.stream_id, answer.first, now_ns, count)
-    return Compound(now_ns, [IdsUsed(ids[:16], value)]), answer
+    if not unit.id_hash or answer.first < 0 or not count:
+        return Judged(answer)
+    value = message_id.pack(unit.digest, answer.stream_id, answer.first, seen.now_ns, count)
+    seen.used(unit.id_hash, value)
+    return Judged(answer, operations=[IdsUsed(unit.id_hash, value)])
 
 
-def _closed_again(stream: Stream, producer: Producer | None, command: Append, claim: ProducerClaim) -> Confirmed | None:
+def _closed_again(stream: Stream, producer: Producer | None, unit: Unit, claim: ProducerClaim) -> Confirmed | None:
     """The closing append once more with other bytes: the durable-streams suite names this case and wants a duplicate.
     Nothing can be lost by it: the stream takes no bytes any more, and the answer says that it is closed."""
-    if not (stream.closed and command.close) or claim.managed or not claim.digest:
+    if not (stream.closed and unit.close) or claim.managed or not claim.digest:
         return None
     verdict = judge(producer, claim.replaced(digest=b""))
     if not isinstance(verdict, Duplicate):
@@ -279,23 +344,23 @@ def _closed_again(stream: Stream, producer: Producer | None, command: Append, cl
     return answer if answer.closed else None
 
 
-def _known_id_again(
-    state: State, stream: Stream, command: Append, id_hash: bytes, value: bytes, now_ns: int
-) -> Decision:
-    answer = duplicate_of_id(state, stream, value, command.digest)
+def _known_id_again(seen: Seen, unit: Unit, value: bytes) -> Judged:
+    stream, state = seen.stream, seen.state
+    answer = seen.first_outcome(value, unit.digest)
     if isinstance(answer, IdConflict):
-        return None, answer
+        return Judged(answer)
     operations: list[Operation] = []
     if answer.gone and use_counts(stream):
-        operations.append(IdsUsed(id_hash, value))
-    claim = command.claim
+        operations.append(IdsUsed(unit.id_hash, value))
+    claim = unit.claim
     if claim is not None and names.claim_refused(claim) is None:
-        producer, renews = judged_against(state, stream, claim, now_ns)
+        producer, renews = seen.judged_against(claim)
         verdict = judge(producer, claim)
         if isinstance(verdict, Accept):
             outcome = [answer.stream_id, answer.first, answer.next]
             answer.epoch, answer.sequence = verdict.epoch, claim.last
             operations.append(Claimed(stream.stream_id, claim, answer.epoch, outcome, renews))
+            seen.claimed(claim, answer.epoch, outcome, renews)
         elif isinstance(verdict, Duplicate):
             answer.epoch, answer.sequence = verdict.epoch, verdict.last
         elif isinstance(verdict, Gap | EpochMustStartAtZero) and not renews and _is_there(state, answer.stream_id):
@@ -303,8 +368,10 @@ def _known_id_again(
             # its turn, or the one behind it would be a gap for ever. Not so if it went to a stream that is deleted:
             # its producers are forgotten with it, while an id of a zone is not. (It may also be of a run that ended
             # since. If it does not say so itself, by session or epoch, nothing tells it from one that is early.)
-            return None, refusal_of(verdict)
-    return (Compound(now_ns, operations) if operations else None), answer
+            return Judged(refusal_of(verdict))
+    if answer.gone and use_counts(stream):
+        seen.used(unit.id_hash, value)
+    return Judged(answer, operations=operations)
 
 
 def _is_there(state: State, stream_id: int) -> bool:
@@ -315,109 +382,8 @@ def _is_there(state: State, stream_id: int) -> bool:
 def judged_against(
     state: State, stream: Stream | None, claim: ProducerClaim, now_ns: int
 ) -> tuple[Producer | None, bool]:
-    """(the row to judge the claim against, whether an acceptance starts that row anew because it was forgotten)."""
+    """(the row to judge the claim against, whether an acceptance starts that row anew because it was forgotten). Of a
+    command that changes nothing else of the stream; `stream` is None for the producer of commits."""
     producer = known_producer(state, stream, claim.name, now_ns)
     key = (0 if stream is None else stream.stream_id, claim.name)
     return producer, producer is None and state.producers[key] is not None
-
-
-# --- records that stand or fall alone ------------------------------------------------------------------------------
-
-
-class _Each:
-    """The records of one `AppendEach`, sorted into new ones, duplicates and refused ones."""
-
-    __slots__ = ("bytes_", "ids", "in_batch", "now_ns", "records", "state", "stream", "used")
-
-    def __init__(self, state: State, stream: Stream, now_ns: int) -> None:
-        self.state = state
-        self.stream = stream
-        self.now_ns = now_ns
-        self.records: list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]] = []
-        self.ids: list[bytes] = []
-        self.in_batch: dict[bytes, tuple[bytes, int]] = {}
-        """Hash -> (digest, offset) of the new ids, so that the second of two in one read is a duplicate."""
-        self.used: dict[bytes, bytes] = {}
-        """Hash -> value of ids whose record is gone: their memory starts anew."""
-        self.bytes_ = 0
-
-    def take(self, record: EachRecord) -> Confirmed | Refusal:
-        """The answer to one record; a new one joins the batch."""
-        stream = self.stream
-        id_hash = digest = b""
-        if record.message_id:
-            digest = message_id.values_digest([record.value])
-            if (refusal := id_refused(record.message_id, digest)) is not None:
-                return refusal
-            id_hash = message_id.id_hash(stream, record.message_id)
-            repeated = self._repeated(id_hash, digest)
-            if repeated is not None:
-                return repeated
-        if stream.closed:
-            return StreamClosedRefusal(stream.stream_id, stream.tail)
-        if not -codec.TIMESTAMP_TAME_MAX < record.timestamp_ms < codec.TIMESTAMP_TAME_MAX:
-            return BatchRefused("a timestamp is out of range")
-        if any(names.text_bytes(name) < 0 for name, _ in record.headers):
-            return BatchRefused("a header name is Unicode text")
-        if is_json(stream.config.content_type) and record.value is not None:
-            if (flaw := json_flaw(record.value)) is not None:
-                return BatchRefused(f"the stream holds JSON, and the record is none: {flaw}")
-        number = len(self.records)
-        offset = stream.tail + number
-        timestamp_ms = record.timestamp_ms or self.now_ns // 1_000_000
-        self.records.append((number, timestamp_ms, record.key, record.value, record.headers))
-        self.bytes_ += EACH_RECORD_BYTES + len(record.value or b"") + len(record.key or b"")
-        for name, content in record.headers:
-            self.bytes_ += 8 + len(name.encode()) + len(content or b"")
-        if id_hash:
-            self.in_batch[id_hash] = (digest, offset)
-            self.ids.append(packed_id(id_hash, digest, number, 1))
-        return Confirmed(stream.stream_id, offset, offset + 1, self.now_ns)
-
-    def _repeated(self, id_hash: bytes, digest: bytes) -> Confirmed | IdConflict | None:
-        """The answer if the id was seen before, in the log or earlier in the same read."""
-        stream_id = self.stream.stream_id
-        earlier = self.in_batch.get(id_hash)
-        if earlier is not None:
-            if earlier[0] != digest:
-                return IdConflict(stream_id, earlier[1], earlier[0], digest)
-            return Confirmed(stream_id, earlier[1], earlier[1] + 1, self.now_ns, duplicate=True)
-        value = known_id(self.state, self.stream, id_hash, self.now_ns)
-        if value is None:
-            return None
-        answer = duplicate_of_id(self.state, self.stream, value, digest)
-        if isinstance(answer, Confirmed) and answer.gone and use_counts(self.stream):
-            self.used[id_hash] = value
-        return answer
-
-    def refused(self) -> Refusal | None:
-        """Whether what is new is too much for one entry. Estimated, before anything is encoded."""
-        if len(self.records) > limits.BATCH_RECORDS_MAX:
-            return TooLarge("records of one batch", limits.BATCH_RECORDS_MAX, len(self.records))
-        return names.entry_refused("read", self.bytes_ + EACH_RECORD_BYTES * len(self.used))
-
-    def entry(self) -> Entry | None:
-        """What is new as one batch, and the ids that were used again."""
-        appended: Appended | None = None
-        if self.records:
-            stream = self.stream
-            batch = codec.encode(self.records)
-            appended = Appended(
-                stream.stream_id, stream.tail, len(self.records), batch, self.now_ns, ids=b"".join(self.ids)
-            )
-        if not self.used:
-            return appended
-        used = IdsUsed(b"".join(self.used), b"".join(self.used.values()))
-        return Compound(self.now_ns, [used] if appended is None else [appended, used])
-
-
-def decide_each(state: State, command: AppendEach, now_ns: int) -> Decision:
-    """Many records to one stream: duplicates and conflicts are left out before encoding, the rest is one batch."""
-    stream = state.stream(command.topic, command.partition)
-    if stream is None:
-        return None, TopicMissing(command.topic, command.partition)
-    each = _Each(state, stream, now_ns)
-    answers = [each.take(record) for record in command.records]
-    if (refusal := each.refused()) is not None:
-        return None, refusal
-    return each.entry(), EachConfirmed(answers)

@@ -52,11 +52,11 @@ from oncelog.core.entry import (
     TxnReleased,
     TxnSet,
 )
-from oncelog.core.flat import Producer, Stream, Written
-from oncelog.core.producer import advance, remember
+from oncelog.core.flat import Producer, Stream
+from oncelog.core.producer import advance, remember, written_elsewhere
 from oncelog.core.row_codec import decode_row
 from oncelog.core.rows import Cause, Cursor, Holder, HoleChunk, Key, Pending, Remembered, Stage, Table, Topic
-from oncelog.core.state import NO_STREAM, State, copied_txn
+from oncelog.core.state import State, copied_txn
 from oncelog.core.txn import Txn, TxnState, merge_range
 
 _TOPIC: Final = int(Table.TOPIC)
@@ -237,13 +237,8 @@ def _holes_added(state: State, op: HolesAdded, _time_ns: int) -> None:
 
 
 def _claimed(state: State, op: Claimed, time_ns: int) -> None:
-    # A row of a stream keeps its own places as two numbers; what a commit did, or what lies in another stream, is kept
-    # whole with its stream ids.
-    claim, outcome = op.claim, op.outcome
-    written = Written(claim.first, claim.last, claim.digest, 0, 0, tuple(outcome))
-    if op.stream_id != NO_STREAM and outcome[0] == op.stream_id:
-        _, written.first_offset, written.next_offset = outcome
-        written.outcome = None
+    claim = op.claim
+    written = written_elsewhere(op.stream_id, claim, op.outcome)
     key = (op.stream_id, claim.name)
     producer = None if op.renews else state.producers[key]
     state.producers[key] = remember(producer, claim, op.epoch, written, time_ns)

@@ -10,6 +10,7 @@ import msgspec
 
 from oncelog import limits
 from oncelog.core.flat import AppendValue as AppendValue
+from oncelog.core.flat import Columns as Columns
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.rows import TopicConfig
 from oncelog.core.txn import DEFAULT_TIMEOUTS, TxnTimeouts
@@ -91,7 +92,7 @@ class DeleteRecords(msgspec.Struct, gc=False):
 
 
 class Append(msgspec.Struct, gc=False):
-    """One batch to one stream: the flat shape, nearly all traffic."""
+    """One ready batch to one stream."""
 
     topic: str
     partition: int
@@ -475,6 +476,7 @@ Command = (
     Append
     | AppendValue
     | AppendEach
+    | Columns
     | Commit
     | CreateTopic
     | AddPartitions

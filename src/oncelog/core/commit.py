@@ -19,7 +19,7 @@ from xxhash import xxh3_128
 
 from oncelog.core import batch as codec
 from oncelog.core import holes, message_id
-from oncelog.core.append import append_refused, duplicate_of_id, id_refused, judged_against, packed_id
+from oncelog.core.append import append_refused, id_refused, judged_against, packed_id
 from oncelog.core.command import (
     Commit,
     CommitAppend,
@@ -53,6 +53,7 @@ from oncelog.core.outcome import (
 from oncelog.core.producer import judge
 from oncelog.core.refuse import refusal_of
 from oncelog.core.rows import FOREVER, Cursor, Remembered
+from oncelog.core.seen import duplicate_of_id
 from oncelog.core.state import NO_STREAM, State
 from oncelog.core.verdict import Accept, Duplicate, EpochMustStartAtZero, Gap
 from oncelog.errors import BatchInvalid

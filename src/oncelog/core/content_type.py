@@ -5,6 +5,7 @@ value that is no JSON would break it for every reader: whatever face a record co
 face says that it has done so.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -62,10 +63,13 @@ def json_flaw(value: bytes) -> str | None:
 
 
 def batch_refused(content_type: str, batch: bytes) -> BatchRefused | None:
-    """Why a batch does not belong into a stream of this type. A record without a value does: it is left out."""
-    if not is_json(content_type):
-        return None
-    for number, value in enumerate(codec.decode_values(batch)):
+    """Why a batch does not belong into a stream of this type."""
+    return values_refused(codec.decode_values(batch)) if is_json(content_type) else None
+
+
+def values_refused(values: Iterable[bytes | None]) -> BatchRefused | None:
+    """Why values do not belong into a stream of JSON. A record without a value does: it is left out."""
+    for number, value in enumerate(values):
         if value is not None and (flaw := json_flaw(value)) is not None:
             return BatchRefused(f"the stream holds JSON, and record {number} is none: {flaw}")
     return None

@@ -7,11 +7,11 @@ holds the answer back until everything that it was decided on is durable.
 from collections.abc import Callable
 from typing import Any, Final
 
-from oncelog.core import append, commit, cursor, query, stage, stream, txn_commands
+from oncelog.core import append, columns, commit, cursor, query, stage, stream, txn_commands
 from oncelog.core import command as c
 from oncelog.core.entry import Entry
 from oncelog.core.names import command_refused
-from oncelog.core.outcome import Outcome
+from oncelog.core.outcome import EachConfirmed, Outcome, Refusal, each_outcome
 from oncelog.core.state import State
 
 
@@ -22,7 +22,9 @@ def decide(state: State, command: c.Command, now_ns: int) -> tuple[Entry | None,
     if now_ns < state.time_ns:
         now_ns = state.time_ns
     kind = type(command)
-    if kind is c.Append or kind is c.AppendValue:  # nearly all traffic: its names are looked at only where one is new
+    if (
+        kind is c.Append or kind is c.Columns or kind is c.AppendValue
+    ):  # nearly all traffic: its names are looked at only where one is new
         try:
             return _DECIDE[kind](state, command, now_ns)
         except KeyError:
@@ -34,10 +36,38 @@ def decide(state: State, command: c.Command, now_ns: int) -> tuple[Entry | None,
     return _DECIDE[kind](state, command, now_ns) if refusal is None else (None, refusal)
 
 
+def _value(state: State, command: c.AppendValue, now_ns: int) -> tuple[Entry | None, Outcome]:
+    claims = None if command.claim is None else [command.claim]
+    ids = [command.message_id] if command.message_id else None
+    values = [bytes(command.value)]
+    one = c.Columns(command.topic, command.partition, values, [command.digest], claims, ids, command.content_type)
+    return columns.decide_one(state, one, now_ns)
+
+
+def _each(state: State, command: c.AppendEach, now_ns: int) -> tuple[Entry | None, Outcome]:
+    records = command.records
+    asked = c.Columns(
+        command.topic,
+        command.partition,
+        [record.value for record in records],
+        None,
+        None,
+        [record.message_id for record in records],
+        keys=[record.key for record in records],
+        headers=[record.headers for record in records],
+        timestamps_ms=[record.timestamp_ms for record in records],
+    )
+    entry, outcome = columns.decide_one(state, asked, now_ns)
+    if isinstance(outcome, Refusal) and len(records) != 1:
+        return entry, outcome
+    return entry, EachConfirmed(each_outcome(outcome, asked))  # type: ignore[arg-type]
+
+
 _DECIDE: Final[dict[type[c.Command], Callable[[State, Any, int], tuple[Entry | None, Outcome]]]] = {
     c.Append: append.decide_append,
-    c.AppendValue: append.decide_value,
-    c.AppendEach: append.decide_each,
+    c.AppendValue: _value,
+    c.AppendEach: _each,
+    c.Columns: columns.decide_one,
     c.Commit: commit.decide_commit,
     c.CreateTopic: stream.decide_create,
     c.AddPartitions: stream.decide_add_partitions,

@@ -10,6 +10,7 @@ stand in the order of `fields`, which is the order on disk: one may be added at 
 Only `core.apply` changes a row (`Stream`, `Producer`); nobody changes the others once they were handed on.
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from mypy_extensions import mypyc_attr
@@ -333,6 +334,111 @@ class AppendValue(Flat):
         return self.topic, self.partition, self.value, self.digest, self.claim, self.message_id, self.content_type
 
 
+Headers = Sequence[tuple[str, bytes | None]]
+"""Those of one record."""
+
+
+@mypyc_attr(acyclic=True)
+class Columns(Flat):
+    """The command to append values to one stream: all that one turn of a face brings for it. A column has one element
+    per value, and is None where no value has anything to say.
+
+    Each value stands or falls alone, in their order, as if it had come in a command of its own. With `together` all of
+    them are written or none: then claims, expected tails and order keys have one element, which is about the whole; so
+    have ids and digests, or one per value. What is the same for all values stands once.
+    """
+
+    __slots__ = (
+        "batch_digest",
+        "batch_id",
+        "batch_scope",
+        "claims",
+        "close",
+        "content_type",
+        "digests",
+        "expected_tails",
+        "headers",
+        "keys",
+        "message_ids",
+        "order_keys",
+        "partition",
+        "timestamps_ms",
+        "together",
+        "topic",
+        "values",
+    )
+    urgent: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes | None],
+        digests: Sequence[bytes] | None = None,
+        claims: Sequence[ProducerClaim | None] | None = None,
+        message_ids: Sequence[bytes] | None = None,
+        content_type: str = "",
+        together: bool = False,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps_ms: Sequence[int] | None = None,
+        expected_tails: Sequence[int] | None = None,
+        order_keys: Sequence[str] | None = None,
+        close: bool = False,
+        batch_id: str = "",
+        batch_scope: str = "",
+        batch_digest: bytes = b"",
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.values = values
+        self.digests = digests
+        """Of the contents, for message ids; None: over the values alone. Empty where there is no id."""
+        self.claims = claims
+        self.message_ids = message_ids
+        """Empty for a value without one."""
+        self.content_type = content_type
+        """What the face says the values are, having looked at them; empty if it has not looked."""
+        self.together = together
+        self.keys = keys
+        self.headers = headers
+        self.timestamps_ms = timestamps_ms
+        """0: the time at which it is decided."""
+        self.expected_tails = expected_tails
+        """-1: none."""
+        self.order_keys = order_keys
+        """Empty for none."""
+        self.close = close
+        """Close the stream with the last value."""
+        self.batch_id = batch_id
+        """Of values that come together: a retry with an equal `batch_digest` gets the first outcome. Other content is a
+        new batch."""
+        self.batch_scope = batch_scope
+        """Whose batch ids these are."""
+        self.batch_digest = batch_digest
+
+    def fields(self) -> tuple[Any, ...]:
+        return (
+            self.topic,
+            self.partition,
+            self.values,
+            self.digests,
+            self.claims,
+            self.message_ids,
+            self.content_type,
+            self.together,
+            self.keys,
+            self.headers,
+            self.timestamps_ms,
+            self.expected_tails,
+            self.order_keys,
+            self.close,
+            self.batch_id,
+            self.batch_scope,
+            self.batch_digest,
+        )
+
+
 @mypyc_attr(acyclic=True)
 class Appended(Flat):
     """The entry that says that a batch took the offsets [first, first + count) of a stream."""
@@ -386,8 +492,8 @@ class Appended(Flat):
         self.batch_at = batch_at
         """Where the batch begins in the encoded entry; set by the codec, never stored."""
         self.claims = claims
-        """With MANY_CLAIMS: (record number, epoch accepted under, claim), each of one record and of another producer.
-        None of them starts a row anew."""
+        """With MANY_CLAIMS: (record number, epoch accepted under, claim), each of one record, in their order. None of
+        them starts anew a row that was forgotten."""
 
     def fields(self) -> tuple[Any, ...]:
         return (
@@ -409,9 +515,23 @@ class Appended(Flat):
 
 @mypyc_attr(acyclic=True)
 class Confirmed(Flat):
-    """The answer that the records are at [first, next) of the stream, on disk by the time this is delivered."""
+    """The answer that the records are at [first, next) of the stream, on disk by the time this is delivered.
 
-    __slots__ = ("closed", "duplicate", "epoch", "first", "gone", "next", "sequence", "stream_id", "time_ns")
+    Of values that stand alone, those that are not among the `exceptions` are there, in their order.
+    """
+
+    __slots__ = (
+        "closed",
+        "duplicate",
+        "epoch",
+        "exceptions",
+        "first",
+        "gone",
+        "next",
+        "sequence",
+        "stream_id",
+        "time_ns",
+    )
 
     def __init__(
         self,
@@ -424,6 +544,7 @@ class Confirmed(Flat):
         epoch: int = -1,
         sequence: int = -1,
         closed: bool = False,
+        exceptions: dict[int, Any] | None = None,
     ) -> None:
         self.stream_id = stream_id
         self.first = first
@@ -437,6 +558,9 @@ class Confirmed(Flat):
         self.sequence = sequence
         """Highest sequence accepted from this producer; -1 without a producer claim."""
         self.closed = closed
+        self.exceptions = exceptions
+        """Number of the value → its own answer, where several values were sent and this one was refused, is a duplicate
+        or was accepted under an epoch that its claim did not name."""
 
     def fields(self) -> tuple[Any, ...]:
         return (
@@ -449,4 +573,5 @@ class Confirmed(Flat):
             self.epoch,
             self.sequence,
             self.closed,
+            self.exceptions,
         )

@@ -208,6 +208,14 @@ def _append_value(command: c.AppendValue) -> Refusal | None:
     return _topic(command.topic, command.partition) or claim_refused(command.claim)
 
 
+def _columns(command: c.Columns) -> Refusal | None:
+    refusal = _topic(command.topic, command.partition)
+    if refusal is not None or not command.batch_id:
+        return refusal
+    refusal = name_refused("batch id", command.batch_id, limits.COMMIT_ID_BYTES_MAX)
+    return refusal or name_refused("scope of batch ids", command.batch_scope, limits.CLAIM_SCOPE_BYTES_MAX)
+
+
 def order_key_refused(order_key: str) -> Refusal | None:
     """The free string that must rise."""
     return text_refused("order key", order_key, limits.ORDER_KEY_BYTES_MAX)
@@ -334,6 +342,7 @@ _CHECKS: Final[dict[type[c.Command], Callable[[Any], Refusal | None]]] = {
     c.Append: _append,
     c.AppendValue: _append_value,
     c.AppendEach: _stream,
+    c.Columns: _columns,
     c.Commit: _commit,
     c.CreateTopic: _create,
     c.AddPartitions: _topic_by_name,

@@ -15,7 +15,7 @@ from oncelog.core import stream as stream_rules
 from oncelog.core.append import kafka_name
 from oncelog.core.commit import frontiers
 from oncelog.core.flat import Stream
-from oncelog.core.names import command_refused, move_refused
+from oncelog.core.names import claim_refused, command_refused, move_refused
 from oncelog.core.rows import Table, TableKey, chunk_of
 from oncelog.core.state import NO_STREAM, State
 from oncelog.core.touches import touched_by
@@ -48,6 +48,23 @@ def _append_value(wanted: Wanted, command: c.Append | c.AppendValue) -> None:
     if command.claim is not None:
         wanted.producer(stream.stream_id, command.claim.name)
     wanted.found_id(stream, command.message_id)
+
+
+def _columns(wanted: Wanted, command: c.Columns) -> None:
+    stream = wanted.stream(command.topic, command.partition)
+    if stream is None:
+        return
+    for claim in command.claims or ():
+        # A name that no table can hold is refused for its value alone.
+        if claim is not None and ((stream.stream_id, claim.name) in wanted.state.producers or not claim_refused(claim)):
+            wanted.producer(stream.stream_id, claim.name)
+    for id_ in command.message_ids or ():
+        wanted.found_id(stream, id_)
+    key = (command.batch_scope, command.batch_id)
+    if command.batch_id and wanted.row(Table.REMEMBERED, key) and (row := wanted.state.remembered[key]) is not None:
+        wanted.outcome(row.outcome)
+        if (stored := wanted.state.streams.get(row.outcome[0])) is not None and stored.hole_count:
+            wanted.row(Table.HOLES, (stored.stream_id, chunk_of(row.outcome[1])))
 
 
 def _append_each(wanted: Wanted, command: c.AppendEach) -> None:
@@ -291,6 +308,7 @@ _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
     c.Append: _append,
     c.AppendValue: _append_value,
     c.AppendEach: _append_each,
+    c.Columns: _columns,
     c.Commit: _commit,
     c.CreateTopic: _create,
     c.AddPartitions: _whole_topic,
@@ -335,6 +353,10 @@ def ids(state: State, command: c.Command) -> list[bytes]:
         stream = _stream_of(state, command.topic, command.partition)  # type: ignore[union-attr]
         name = command.message_id  # type: ignore[union-attr]
         return [message_id.id_hash(stream, name)] if stream is not None and name else []
+    if kind is c.Columns:
+        stream = _stream_of(state, command.topic, command.partition)  # type: ignore[union-attr]
+        ids = command.message_ids or ()  # type: ignore[union-attr]
+        return [] if stream is None else [message_id.id_hash(stream, id_) for id_ in ids if id_]
     if kind is c.AppendEach:
         stream = _stream_of(state, command.topic, command.partition)  # type: ignore[union-attr]
         if stream is None:

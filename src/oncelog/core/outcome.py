@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
+from oncelog.core.flat import Columns
 from oncelog.core.flat import Confirmed as Confirmed
 from oncelog.core.rows import Application, Cursor, Topic
 from oncelog.core.txn import Txn
@@ -21,6 +22,28 @@ class CommitConfirmed(msgspec.Struct, gc=False):
     duplicate: bool = False
     epoch: int = -1
     sequence: int = -1
+
+
+def each_outcome(outcome: "Outcome", command: Columns) -> list["Outcome"]:
+    """The answer to each value of a command whose values stand alone, as if it had come by itself."""
+    count, claims = len(command.values), command.claims
+    if not isinstance(outcome, Confirmed) or count == 1:
+        return [outcome] * count
+    told: list[Outcome] = []
+    offset = outcome.first
+    for number in range(count):
+        one = None if outcome.exceptions is None else outcome.exceptions.get(number)
+        if one is None:
+            claim = None if claims is None else claims[number]
+            epoch, sequence = (-1, -1) if claim is None else (claim.epoch, claim.last)
+            closed = outcome.closed and number == count - 1
+            one = Confirmed(
+                outcome.stream_id, offset, offset + 1, outcome.time_ns, False, False, epoch, sequence, closed
+            )
+        if isinstance(one, Confirmed) and not one.duplicate:
+            offset = one.next
+        told.append(one)
+    return told
 
 
 class EachConfirmed(msgspec.Struct, gc=False):

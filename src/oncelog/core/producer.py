@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Final, assert_never
 
 from oncelog.core.flat import Producer, ProducerClaim, Written
+from oncelog.core.state import NO_STREAM
 from oncelog.core.verdict import (
     OFFSET_UNKNOWN,
     Accept,
@@ -259,6 +260,14 @@ def remember(producer: Producer | None, claim: ProducerClaim, epoch: int, writte
     producer.used_ns = now_ns
     producer.epoch_batch_count += 1
     return producer
+
+
+def written_elsewhere(stream_id: int, claim: ProducerClaim, outcome: list[int]) -> Written:
+    """What a producer's row remembers of a claim that stored nothing itself. A row of a stream keeps its own places as
+    two numbers; what a commit did, or what lies in another stream, is kept whole with its stream ids."""
+    if stream_id != NO_STREAM and outcome[0] == stream_id:
+        return Written(claim.first, claim.last, claim.digest, outcome[1], outcome[2])
+    return Written(claim.first, claim.last, claim.digest, 0, 0, tuple(outcome))
 
 
 def _displaced(producer: Producer | None, session: str) -> tuple[str, ...]:

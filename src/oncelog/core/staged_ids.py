@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from oncelog.core import batch as codec
 from oncelog.core import message_id
-from oncelog.core.append import duplicate_of_id, id_refused, packed_id
+from oncelog.core.append import id_refused, packed_id
 from oncelog.core.command import PublishItem
 from oncelog.core.entry import HolesAdded, IdsUsed, Operation
 from oncelog.core.flat import Stream
@@ -19,6 +19,7 @@ from oncelog.core.memory import known_id, use_counts
 from oncelog.core.outcome import IdConflict, Refusal
 from oncelog.core.record import MESSAGE_ID_HEADER
 from oncelog.core.rows import Cause
+from oncelog.core.seen import duplicate_of_id
 from oncelog.core.state import State
 
 

@@ -60,11 +60,12 @@ class Wanted:
                 self.row(Table.HOLES, (stream_id, chunk_of(offset)))
 
     def producer(self, stream_id: int, name: str) -> None:
-        """A producer's row, and the streams that tell whether what it wrote last is still there."""
+        """A producer's row, and the streams that tell whether what it wrote is still there."""
         if self.row(Table.PRODUCER, (stream_id, name)):
             producer = self.state.producers[(stream_id, name)]
-            if producer is not None and producer.newest is not None:
-                self.outcome(producer.newest.outcome or ())
+            if producer is not None:
+                for written in producer.batches:
+                    self.outcome(written.outcome or ())
 
     def outcome(self, outcome: Sequence[int]) -> None:
         """The streams of a flat (stream, first, next) outcome."""

@@ -26,8 +26,8 @@ from oncelog.core.entry import (
     StagePublished,
     TopicCreated,
 )
-from oncelog.core.flat import ProducerClaim, Stream
-from oncelog.core.producer import judge
+from oncelog.core.flat import Producer, ProducerClaim, Stream, Written
+from oncelog.core.producer import judge, remember, written_elsewhere
 from oncelog.core.rows import FOREVER, HoleChunk, Table, chunk_of
 from oncelog.core.state import State
 from oncelog.core.verdict import Conflict, Duplicate, Fenced, Overlap
@@ -51,11 +51,13 @@ class EntryCheck:
         self._tails: dict[int, int] = {}
         self._ids: dict[bytes, tuple[int, int]] = {}
         self._made: set[int] = set()
+        self._producers: dict[tuple[int, str], Producer] = {}
 
     def __call__(self, state: State, number: int, _entry_at: int, entry: Entry) -> None:
         self._tails.clear()
         self._ids.clear()
         self._made.clear()
+        self._producers.clear()
         if entry.time_ns < state.time_ns:
             raise Corruption(f"entry {number} is older than the one before it")
         for operation in entry.operations if isinstance(entry, Compound) else (entry,):
@@ -86,7 +88,8 @@ class EntryCheck:
             case Moved():
                 self._moved(state, op)
             case Claimed():
-                _claim_once(state, op.stream_id, op.claim, op.renews, time_ns)
+                written = written_elsewhere(op.stream_id, op.claim, op.outcome)
+                self._claim_once(state, op.stream_id, op.claim, op.epoch, written, time_ns, renews=op.renews)
             case HolesAdded():
                 tail = self._tail(state, op.stream_id)
                 if any(not 0 <= offset <= tail for offset in op.ranges):
@@ -98,9 +101,11 @@ class EntryCheck:
         stream = self._stream(state, op.stream_id)
         self._advance(state, op.stream_id, op.first, op.count)
         if op.claim is not None:
-            _claim_once(state, op.stream_id, op.claim, bool(op.flags & RENEWS), time_ns)
+            written = _written(op, op.claim, 0, op.count)
+            renews = bool(op.flags & RENEWS)
+            self._claim_once(state, op.stream_id, op.claim, op.epoch, written, time_ns, renews=renews)
         if op.flags & MANY_CLAIMS:
-            _claims_of_run(state, op, time_ns)
+            self._claims_of_run(state, op, time_ns)
         if op.ids:
             self._ids_once(state, stream, op.first, op.ids, time_ns)
         self._batch(op.batch, op.count, dense=True)
@@ -177,29 +182,47 @@ class EntryCheck:
         chunk = state.holes[key] if key in state.holes else self._index.get(Table.HOLES, key)
         return isinstance(chunk, HoleChunk) and holes.hole_at(chunk, offset) is not None
 
+    # --- producers -------------------------------------------------------------------------------------------------
 
-def _claims_of_run(state: State, op: Appended, time_ns: int) -> None:
-    """Each of another producer, each of another record."""
-    names = {claim.name for _, _, claim in op.claims}
-    numbers = {number for number, _, _ in op.claims if 0 <= number < op.count}
-    if not len(names) == len(numbers) == len(op.claims) > 0:
-        raise Corruption(f"the claims of a batch of stream {op.stream_id} at {op.first} are not one per record")
-    for _, _, claim in op.claims:
-        _claim_once(state, op.stream_id, claim, False, time_ns)
+    def _claims_of_run(self, state: State, op: Appended, time_ns: int) -> None:
+        """Each of another record, in their order."""
+        numbers = [number for number, _, _ in op.claims]
+        if not numbers or numbers != sorted(set(numbers)) or not 0 <= numbers[0] <= numbers[-1] < op.count:
+            raise Corruption(f"the claims of a batch of stream {op.stream_id} at {op.first} are not one per record")
+        for number, epoch, claim in op.claims:
+            self._claim_once(state, op.stream_id, claim, epoch, _written(op, claim, number, number + 1), time_ns)
+
+    def _claim_once(
+        self,
+        state: State,
+        stream_id: int,
+        claim: ProducerClaim,
+        epoch: int,
+        written: Written,
+        time_ns: int,
+        *,
+        renews: bool = False,
+    ) -> None:
+        """A producer sequence has one effect, and a fenced epoch none, unless the producer was forgotten meanwhile."""
+        key = (stream_id, claim.name)
+        producer = self._producers.get(key)
+        if producer is None and (row := state.producers[key]) is not None:
+            producer = row.replaced()
+        if renews and producer is not None:
+            stream = state.streams.get(stream_id)
+            floor_ms = 0 if stream is None else stream.config.dedupe_floor_ms
+            if floor_ms == FOREVER or time_ns - producer.used_ns < floor_ms * 1_000_000:
+                raise Corruption(f"producer {claim.name!r} of stream {stream_id} was forgotten too early")
+            producer = None
+        verdict = judge(producer, claim)
+        if isinstance(verdict, _REPEATED):
+            raise Corruption(
+                f"producer {claim.name!r} wrote sequence {claim.first} of epoch {claim.epoch} to stream {stream_id}, "
+                f"which counts as {type(verdict).__name__}"
+            )
+        self._producers[key] = remember(producer, claim, epoch, written, time_ns)
 
 
-def _claim_once(state: State, stream_id: int, claim: ProducerClaim, renews: bool, time_ns: int) -> None:
-    """A producer sequence has one effect, and a fenced epoch none, unless the producer was forgotten meanwhile."""
-    producer = state.producers[(stream_id, claim.name)]
-    if renews and producer is not None:
-        stream = state.streams.get(stream_id)
-        floor_ms = 0 if stream is None else stream.config.dedupe_floor_ms
-        if floor_ms == FOREVER or time_ns - producer.used_ns < floor_ms * 1_000_000:
-            raise Corruption(f"producer {claim.name!r} of stream {stream_id} was forgotten too early")
-        producer = None
-    verdict = judge(producer, claim)
-    if isinstance(verdict, _REPEATED):
-        raise Corruption(
-            f"producer {claim.name!r} wrote sequence {claim.first} of epoch {claim.epoch} to stream {stream_id}, "
-            f"which counts as {type(verdict).__name__}"
-        )
+def _written(op: Appended, claim: ProducerClaim, number: int, next_: int) -> Written:
+    """What a claim to some records of a batch wrote."""
+    return Written(claim.first, claim.last, claim.digest, op.first + number, op.first + next_)

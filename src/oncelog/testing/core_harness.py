@@ -19,9 +19,11 @@ import msgspec
 from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core import needs
+from oncelog.core.append import as_entry
 from oncelog.core.apply import apply
 from oncelog.core.audit import audit
-from oncelog.core.command import Append, AppendValue, Command, CreateTopic
+from oncelog.core.columns import decide_columns
+from oncelog.core.command import Append, AppendValue, Columns, Command, CreateTopic
 from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
 from oncelog.core.flat import ProducerClaim
@@ -171,6 +173,30 @@ class CoreHarness:
                 self.last_entry = entry
                 self._enter(entry)
         return outcomes
+
+    def run_columns(self, commands: list[Columns]) -> list[Outcome]:
+        """Commands for one stream that are decided together: their answers."""
+        if not self.keep_loaded:
+            self.restart()
+        state = self.state
+        for command in reversed(commands):
+            self._load(command)
+        for command in commands:
+            for id_hash in needs.ids(state, command):
+                if id_hash in self.rows.ids:
+                    state.ids_loaded[id_hash] = self.rows.ids[id_hash]
+        before, asked = snapshot(state), pickle.dumps(commands)
+        decided = decide_columns(state, commands, None, self.now_ns)
+        assert decide_columns(state, commands, None, self.now_ns) == decided, "deciding twice gives two answers"
+        assert snapshot(state) == before, "decide changed the state"
+        assert pickle.dumps(commands) == asked, "decide changed a command"
+        operations, answers = decided
+        self._given.append((answers, pickle.dumps(answers)))
+        self.last_entry = as_entry(operations, max(self.now_ns, state.time_ns))
+        if self.last_entry is not None:
+            self._enter(self.last_entry)
+        state.ids_loaded.clear()
+        return answers
 
     def _decide_run(self, commands: list[AppendValue]) -> tuple[Entry | None, list[Confirmed]]:
         state = self.state
