@@ -2,7 +2,7 @@
 
 import asyncio
 
-from oncelog.core.command import AppendValue
+from oncelog.core.command import AppendValue, GetStream
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.engine.engine import Engine
@@ -75,6 +75,31 @@ async def _retry() -> None:
             waited.append(await turns_until_answered(engine, record(b"v", id_=b"m")))
         assert max(waited[1:]) <= 3, waited
         assert engine.view.entry_number == before, "nothing was written"
+
+
+def test_a_writer_does_not_wait_for_those_who_only_ask() -> None:
+    """One writes, many ask beside it: its next write leaves in the turn in which it came."""
+    asyncio.run(_asked_beside())
+
+
+async def _asked_beside() -> None:
+    async with opened(None) as engine:
+        await make_topic(engine, "a")
+        asked: list[Outcome] = []
+        first = asyncio.ensure_future(engine.execute(record(b"first")))
+        await until(lambda: engine.commits.is_writing)
+        for _ in range(20):
+            engine.submit(GetStream("a", 0), asked.append)
+        await first
+        assert len(asked) == 20
+        engine._writer.seconds.last = SLOW_S
+        assert engine._hold.is_complete(1)
+        alone = asyncio.ensure_future(engine.execute(record(b"second")))
+        await asyncio.sleep(0)
+        for _ in range(20):
+            engine.submit(GetStream("a", 0), asked.append)
+        assert engine.commits.joined_count <= 1
+        await alone
 
 
 def test_append_that_comes_while_a_group_is_written_is_answered_without_anybody_behind_it() -> None:

@@ -34,7 +34,7 @@ from oncelog.core.outcome import NoRoom, NotFound, Outcome, Overloaded, TooLarge
 from oncelog.core.run import decide_run, decide_single, hashes_of, open_stream, shares_ids
 from oncelog.core.state import State
 from oncelog.engine.damage import damaged
-from oncelog.engine.group import Group, Reply, joined
+from oncelog.engine.group import Group, Reply, joined, writers_of
 from oncelog.engine.read_view import ReadView, take_changes
 from oncelog.engine.turn import NO_HASHES, Line, Queued, StreamKey, by_stream_of
 from oncelog.engine.weight import size_of
@@ -345,10 +345,10 @@ class CommitLoop:
 
     def _answer(self, reply: Reply, outcome: Outcome) -> None:
         """The gate: behind whatever was appended before this was decided."""
-        if self._open is not None:
-            self._open.answers.append((reply, outcome))
-        elif self._in_flight is not None:
-            self._in_flight.answers.append((reply, outcome))
+        group = self._open or self._in_flight
+        if group is not None:
+            group.gated_count += 1
+            group.answers.append((reply, outcome))
         elif self._told is not None:
             self._told.append((reply, outcome))
         else:
@@ -373,8 +373,9 @@ class CommitLoop:
 
     @property
     def joined_count(self) -> int:
-        """Whom the next group will answer: those in the open one, and the appends that are not decided yet."""
-        return len(self._queued) + (0 if self._open is None else len(self._open.answers))
+        """How many writers the next group will answer: those in the open one, and the appends that are not decided yet.
+        Who only asks is not expected to write, so nobody waits for it."""
+        return len(self._queued) + (0 if self._open is None else writers_of(self._open))
 
     @property
     def idle(self) -> bool:

@@ -23,7 +23,7 @@ from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.damage import damaged
 from oncelog.engine.follow import Follow
 from oncelog.engine.generations import Generations
-from oncelog.engine.group import Group, Reply
+from oncelog.engine.group import Group, Reply, writers_of
 from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
@@ -255,7 +255,7 @@ class Engine:
             self._written_at = self._loop.time()
             commits = self.commits
             commits.written(group)
-            self._hold.answered(len(group.answers), commits.joined_count)
+            self._hold.answered(writers_of(group), commits.joined_count)
             if commits.wants_write and not self._intake.is_scheduled:
                 self._flush()
             commits.answer(group)

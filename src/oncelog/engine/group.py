@@ -23,6 +23,7 @@ class Group:
         "buffers",
         "changes",
         "entry_count",
+        "gated_count",
         "last_entry",
         "number",
         "open",
@@ -42,8 +43,15 @@ class Group:
         self.entry_count = 0
         self.last_entry = 0
         self.answers: list[tuple[Reply, Outcome]] = []
+        self.gated_count = 0
+        """Of those, the ones that brought no entry: queries, duplicates, refusals."""
         self.changes: ViewChanges | None = None
         """For readers; None until the group was handed over to be written."""
+
+
+def writers_of(group: Group) -> int:
+    """How many of those who wait for the group have written something in it."""
+    return len(group.answers) - group.gated_count
 
 
 def joined(head: bytes, buffers: list[bytes]) -> list[bytes]:
