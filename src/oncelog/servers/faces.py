@@ -32,6 +32,9 @@ FACES: Final[list[FaceKind]] = [
         "oncelog.servers.kafka.settings:KafkaSettings",
         "oncelog.servers.kafka.server:KafkaServer",
     ),
+    FaceKind(
+        "nats", "127.0.0.1:4222", "oncelog.servers.nats.settings:NatsSettings", "oncelog.servers.nats.server:NatsServer"
+    ),
 ]
 """In the order in which they start."""
 

@@ -1,0 +1,168 @@
+"""The engine, as far as this face uses it: one place to change when the engine's interface does."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from oncelog.core import batch as codec
+from oncelog.core.command import (
+    AppendEach,
+    Command,
+    ConfirmCursor,
+    CursorMove,
+    DeleteCursor,
+    DeleteRecords,
+    EachRecord,
+    MoveCursors,
+    Trim,
+)
+from oncelog.core.outcome import OffsetGone, Outcome, Refusal
+from oncelog.core.rows import Topic
+from oncelog.engine.engine import Engine
+from oncelog.engine.reads import ReadResult
+from oncelog.errors import BatchInvalid
+from oncelog.servers.counts import Counts
+
+Told = Callable[[Outcome], None]
+CURSOR_SCOPE = "nats:"
+
+
+class Record(NamedTuple):
+    """One record as the face needs it."""
+
+    offset: int
+    time_ns: int
+    key: bytes | None
+    value: bytes
+    headers: Any
+
+
+class Piece(NamedTuple):
+    """Part of a stream: records in order; what is missing up to `next` is a hole."""
+
+    records: list[Record]
+    next: int
+    stable: int
+    floor: int
+
+
+class Log:
+    """Reads and writes of one server."""
+
+    def __init__(self, engine: Engine, counts: Counts) -> None:
+        self.engine = engine
+        self.counts = counts
+
+    def now_ns(self) -> int:
+        """The log's time."""
+        return self.engine.now_ns()
+
+    def submit(self, command: Command, told: Told) -> None:
+        """Any command."""
+        self.engine.submit(command, told)
+
+    def topic(self, name: str) -> Topic | None:
+        """As readers see it."""
+        return self.engine.lookups.topic(name)
+
+    def topics(self) -> list[Topic]:
+        """All of them."""
+        found: list[Topic] = []
+        after = ""
+        while True:
+            page = self.engine.lookups.topics("", after, 1_000)
+            found += [row for _, row in page.rows]
+            if page.next is None:
+                return found
+            after = page.next
+
+    def floor(self, stream_id: int) -> int:
+        """The first retained offset."""
+        stream = self.engine.lookups.stream(stream_id)
+        return 0 if stream is None else stream.floor
+
+    def stable(self, stream_id: int) -> int:
+        """The end for readers."""
+        stream = self.engine.lookups.stream(stream_id)
+        return 0 if stream is None else stream.stable
+
+    def read(
+        self, topic: str, partition: int, offset: int, bytes_max: int, found: Callable[[Piece | Refusal], None]
+    ) -> None:
+        """Records from `offset` on."""
+
+        def decoded(result: ReadResult | Refusal) -> None:
+            if isinstance(result, OffsetGone):
+                found(Piece([], result.floor, result.floor + 1, result.floor))
+                return
+            if isinstance(result, Refusal):
+                found(result)
+                return
+            records: list[Record] = []
+            for batch in result.batches:
+                try:
+                    records += _records(batch.base_offset, batch.batch)
+                except BatchInvalid:
+                    continue
+            if records and records[0].offset < offset:
+                records = [record for record in records if record.offset >= offset]
+            found(Piece(records, result.next_offset, result.stable, result.floor))
+
+        self.engine.read(topic, partition, offset, bytes_max, decoded)
+
+    def wait(self, topic: str, partition: int, offset: int, wake: Callable[[], None]) -> Any:
+        """Call `wake` once there is something at or after `offset`; None if there is already."""
+        return self.engine.wait(topic, partition, offset, wake)
+
+    def cancel(self, waiter: Any) -> None:
+        """End a wait."""
+        self.engine.cancel(waiter)
+
+    # --- writes ----------------------------------------------------------------------------------------------------
+
+    def append_each(self, topic: str, partition: int, records: list[EachRecord], told: Told) -> None:
+        """Records that stand or fall alone."""
+        self.engine.submit(AppendEach(topic, partition, records), told)
+
+    def trim(self, topic: str, partition: int, floor: int, told: Told) -> None:
+        """Raise the floor."""
+        self.engine.submit(Trim(topic, partition, floor, force=True), told)
+
+    def delete(self, topic: str, partition: int, ranges: list[int], told: Told) -> None:
+        """Remove single records."""
+        self.engine.submit(DeleteRecords(topic, partition, ranges), told)
+
+    def set_consumer(self, name: str, topic: str, partition: int, frontier: int, text: str, told: Told) -> None:
+        """Make a consumer, or give it another configuration: its place becomes `frontier`."""
+        move = CursorMove(CURSOR_SCOPE + name, topic, partition, frontier, text)
+        self.engine.submit(MoveCursors([move]), told)
+
+    def confirm(self, name: str, topic: str, partition: int, ranges: list[int], told: Told) -> None:
+        """A consumer has processed ranges."""
+        self.engine.submit(ConfirmCursor(CURSOR_SCOPE + name, topic, partition, ranges), told)
+
+    def delete_consumer(self, name: str, topic: str, partition: int, told: Told) -> None:
+        """Forget a consumer."""
+        self.engine.submit(DeleteCursor(CURSOR_SCOPE + name, topic, partition), told)
+
+    def consumers(self, told: Callable[[list[tuple[str, str, int, int, list[int], str]]], None]) -> None:
+        """All consumers of this face: (name, topic, partition, frontier, ranges above it, text)."""
+        found: list[tuple[str, str, int, int, list[int], str]] = []
+
+        def page(rows: list[Any], after: Any) -> None:
+            for row in rows:
+                cursor = row.cursor
+                name = row.name.removeprefix(CURSOR_SCOPE)
+                found.append((name, row.topic, row.partition, cursor.frontier, list(cursor.confirmed), cursor.metadata))
+            if after is None:
+                told(found)
+            else:
+                self.engine.lookups.cursors(CURSOR_SCOPE, after, 1_000, page)
+
+        self.engine.lookups.cursors(CURSOR_SCOPE, None, 1_000, page)
+
+
+def _records(base: int, batch: bytes) -> list[Record]:
+    return [
+        Record(base + delta, timestamp_ms * 1_000_000, key, value or b"", headers)
+        for delta, timestamp_ms, key, value, headers in codec.decode(batch)
+    ]
