@@ -16,6 +16,7 @@ from oncelog.cli.main import app
 from oncelog.errors import DiskFull
 from oncelog.limits import FRAME_ALIGN_BYTES, MIB
 from oncelog.servers import room
+from oncelog.servers.faces import FACES
 from oncelog.storage.frame import FRAME_HEADER, FRAME_MAGIC
 from oncelog.storage.index.child import journal_directory
 from oncelog.storage.segment import segment_name
@@ -259,7 +260,8 @@ def test_directory_without_a_name_is_a_usage_error_and_not_the_current_one(
 
 
 def test_start_that_cuts_a_torn_group_off_says_where(tmp_path: Path) -> None:
-    arguments = ("--data", str(tmp_path), *ANY_PORT, "--set", "http.connections_max=10")
+    few = [part for kind in FACES for part in ("--set", f"{kind.name}.connections_max=10")]
+    arguments = ("--data", str(tmp_path), *ANY_PORT, *few)
     with serving(*arguments) as server:
         assert server.stop() == exits.DONE
     segment = journal_directory(tmp_path) / segment_name(0)

@@ -42,7 +42,7 @@ class NatsServer:
         limits = Limits(
             settings.batch_messages_max, settings.batches_per_stream, settings.batches_max, settings.batch_timeout_ms
         )
-        refuse = settings.batch_msg_id == "refuse"
+        refuse = settings.refuse_batch_msg_ids
         self.js = JetStream(
             Log(context.engine, self.counts), self.router, context.loop, limits, batch_msg_id_refused=refuse
         )

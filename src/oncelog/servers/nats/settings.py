@@ -1,6 +1,6 @@
 """The settings of the NATS face."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -34,9 +34,10 @@ class NatsSettings(AdvertisingSettings, frozen=True, kw_only=True):
     batch_timeout_ms: Annotated[
         int, Meta(ge=10, le=HOUR_MS, description="An atomic batch without a message for this long is abandoned")
     ] = bounds.BATCH_TIMEOUT_MS
-    batch_msg_id: Annotated[
-        Literal["accept", "refuse"],
+    refuse_batch_msg_ids: Annotated[
+        bool,
         Meta(
-            description="`Nats-Msg-Id` in an atomic batch; `refuse` answers 10177. A stream's metadata may say it too"
+            description="Refuse `Nats-Msg-Id` in atomic batches with error 10177, as the first release of batches did. A "
+            "stream can ask for it too, with the metadata `oncelog.batch_msg_id=refuse`"
         ),
-    ] = "accept"
+    ] = False
