@@ -37,7 +37,7 @@ class NatsSettings(AdvertisingSettings, frozen=True, kw_only=True):
     refuse_batch_msg_ids: Annotated[
         bool,
         Meta(
-            description="Refuse `Nats-Msg-Id` in atomic batches with error 10177, as the first release of batches did. A "
+            description="Refuse `Nats-Msg-Id` in atomic batches with error 10177, as its first release did. A "
             "stream can ask for it too, with the metadata `oncelog.batch_msg_id=refuse`"
         ),
     ] = False
