@@ -18,7 +18,7 @@ from oncelog.core.command import (
     MoveCursors,
     Trim,
 )
-from oncelog.core.entry import Compound, CursorSet
+from oncelog.core.entry import Compound, ConsumerChanged
 from oncelog.core.outcome import (
     ClaimInvalid,
     CommitConfirmed,
@@ -196,7 +196,9 @@ def test_move_goes_anywhere_that_exists_also_backwards(log: CoreHarness) -> None
     for place in (10, 3, 0):
         assert log.run(MoveCursors([CursorMove("c", "t", 0, place, "note")])) == CommitConfirmed([])
         cursor = log.run(GetCursor("c", "t", 0))
-        assert cursor == CursorDone(Cursor(place, [], "note", False, log.now_ns))
+        assert cursor == CursorDone(
+            Cursor(place, [], "note", False, log.now_ns, created_ns=log.now_ns, delivered=place)
+        )
     assert log.run(MoveCursors([CursorMove("c", "t", 0, -1)])) == OffsetAhead(2, -1, 10)
 
 
@@ -212,7 +214,7 @@ def test_confirm_keeps_the_metadata_of_a_move(log: CoreHarness) -> None:
     log.run(MoveCursors([CursorMove("c", "t", 0, 3, "note")]))
     confirm(log, 3, 5)
     cursor = log.run(GetCursor("c", "t", 0))
-    assert cursor == CursorDone(Cursor(5, [], "note", False, log.now_ns))
+    assert cursor == CursorDone(Cursor(5, [], "note", False, log.now_ns, created_ns=log.now_ns, delivered=5))
 
 
 def test_new_topic_of_an_old_name_meets_no_old_cursor(log: CoreHarness) -> None:
@@ -292,6 +294,5 @@ def test_answer_shares_nothing_with_the_entry(log: CoreHarness) -> None:
     assert outcome.cursor is not None
     assert isinstance(log.last_entry, Compound)
     (operation,) = log.last_entry.operations
-    assert isinstance(operation, CursorSet)
-    assert operation.cursor is not outcome.cursor
-    assert operation.cursor.confirmed is not outcome.cursor.confirmed
+    assert isinstance(operation, ConsumerChanged)
+    assert operation.confirmed is not outcome.cursor.confirmed

@@ -304,6 +304,42 @@ class CoreMachine(RuleBasedStateMachine):
     def delete_cursor(self, name: str, topic: str) -> None:
         self.both(c.DeleteCursor(name, topic, 0))
 
+    @rule(
+        name=cursors,
+        topic=st.sampled_from(["a", "a", "b", "z", ""]),
+        config=st.sampled_from([None, b"1", b"2"]),
+        gate=st.sampled_from([None, "open", "closed"]),
+        pinned=st.sampled_from([None, None, True, False]),
+        how=st.sampled_from(["set", "set", "create", "update"]),
+        start=st.sampled_from([0, 0, 2, 5]),
+    )
+    def set_consumer(
+        self, name: str, topic: str, config: bytes | None, gate: str | None, pinned: bool | None, how: Any, start: int
+    ) -> None:
+        self.both(c.SetConsumer(name, topic, 0, config, gate, None, None if not topic else pinned, start, how))
+        self.both(c.GetCursor(name, topic, 0))
+
+    @rule(data=st.data())
+    def update_consumers(self, data: st.DataObject) -> None:
+        """Deliveries and confirms of one read, often of one consumer."""
+        updates = []
+        for name, topic, at, count, times, gap in data.draw(
+            st.lists(st.tuples(cursors, topics, st.integers(0, 5), counts, st.integers(0, 3), nearby), max_size=4)
+        ):
+            first = self.floor(topic) + at
+            row = self.model.cursors.get((name, (self.model.stream(topic, 0) or {"id": 0})["id"]), {"sequence": 0})
+            deliver = []
+            for number in range(count):
+                deliver += [first + number, times, 1_000 * number, row["sequence"] + number + 1]
+            confirm = [first + 1 + gap, first + 2 + gap] if first + 1 + gap >= 0 and gap != 2 else []
+            updates.append(c.ConsumerUpdate(name, topic, 0, confirm, deliver if times != 3 else []))
+        self.both(c.UpdateConsumers(updates))
+
+    @precondition(lambda self: len(self.model.cursors) > 2)
+    @rule(name=cursors, names=st.lists(st.tuples(st.sampled_from(["", "a", "b", "y"]), st.just(0)), max_size=3))
+    def delete_consumer(self, name: str, names: list[tuple[str, int]]) -> None:
+        self.both(c.DeleteConsumer(name, names))
+
     # --- txns --------------------------------------------------------------------------------------------------------
 
     def holder(self, txn_id: str, off: int) -> tuple[int, int]:

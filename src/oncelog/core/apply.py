@@ -8,10 +8,9 @@ just decided they are there already).
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from oncelog import limits
 from oncelog.core import holes, message_id
+from oncelog.core.consumer_row import change_row, copied, settle
 from oncelog.core.entry import (
     CLOSES,
     CONTROL,
@@ -26,6 +25,8 @@ from oncelog.core.entry import (
     CarriedIds,
     Claimed,
     ClaimRemembered,
+    ConsumerChanged,
+    ConsumerSet,
     CursorDeleted,
     CursorMoved,
     CursorSet,
@@ -255,7 +256,7 @@ def _producer_fenced(state: State, op: ProducerFenced, time_ns: int) -> None:
 
 def _cursor_set(state: State, op: CursorSet, _time_ns: int) -> None:
     key = (op.name, op.stream_id)
-    state.cursors[key] = msgspec.structs.replace(op.cursor, confirmed=list(op.cursor.confirmed))
+    state.cursors[key] = copied(op.cursor)
     _touch(state, Table.CURSOR, key)
     _pin(state, op.name, op.stream_id, op.cursor.frontier if op.cursor.pinned else None)
 
@@ -264,18 +265,42 @@ def _cursor_moved(state: State, op: CursorMoved, time_ns: int) -> None:
     key = (op.name, op.stream_id)
     cursor = state.cursors[key]
     if cursor is None:
-        cursor = state.cursors[key] = Cursor(0, [])
+        cursor = state.cursors[key] = Cursor(0, [], created_ns=time_ns)
+    cursor.delivered, cursor.waiting = op.frontier, {}
     cursor.frontier, cursor.confirmed, cursor.metadata = op.frontier, [], op.metadata
     cursor.pinned, cursor.used_ns, cursor.given = op.pinned, time_ns, op.given
     _touch(state, Table.CURSOR, key)
     _pin(state, op.name, op.stream_id, op.frontier if op.pinned else None)
 
 
+def _consumer_changed(state: State, op: ConsumerChanged, time_ns: int) -> None:
+    key = (op.name, op.stream_id)
+    cursor = state.cursors[key]
+    if cursor is None:
+        cursor = state.cursors[key] = Cursor(0, [], created_ns=time_ns)
+    change_row(cursor, op, time_ns)
+    cursor.pinned = op.pinned
+    _touch(state, Table.CURSOR, key)
+    _pin(state, op.name, op.stream_id, op.frontier if op.pinned else None)
+
+
+def _consumer_set(state: State, op: ConsumerSet, time_ns: int) -> None:
+    key = (op.name, op.stream_id)
+    cursor = state.cursors[key]
+    if cursor is None:
+        cursor = state.cursors[key] = Cursor(op.frontier, [], created_ns=time_ns, delivered=op.frontier)
+    settle(cursor, op, time_ns)
+    _touch(state, Table.CURSOR, key)
+    if op.stream_id != NO_STREAM:
+        _pin(state, op.name, op.stream_id, cursor.frontier if op.pinned else None)
+
+
 def _cursor_deleted(state: State, op: CursorDeleted, _time_ns: int) -> None:
     key = (op.name, op.stream_id)
     state.cursors[key] = None
     _touch(state, Table.CURSOR, key)
-    _pin(state, op.name, op.stream_id, None)
+    if op.stream_id != NO_STREAM:
+        _pin(state, op.name, op.stream_id, None)
 
 
 def _pin(state: State, name: str, stream_id: int, frontier: int | None) -> None:
@@ -481,4 +506,6 @@ _APPLY: Final[dict[type[Operation], Callable[[State, Any, int], None]]] = {
     TxnOffsets: _txn_offsets,
     TxnOffsetsDropped: _txn_offsets_dropped,
     CursorMoved: _cursor_moved,
+    ConsumerChanged: _consumer_changed,
+    ConsumerSet: _consumer_set,
 }

@@ -7,6 +7,7 @@ looks at the rows that are loaded and never asks for others: a row that was not 
 from collections.abc import Iterator
 
 from oncelog import limits
+from oncelog.core.consumer_row import holds
 from oncelog.core.flat import Producer, Stream
 from oncelog.core.producer import SequenceMode
 from oncelog.core.rows import Cause, Cursor, Holder, HoleChunk, Pending, Stage, Topic
@@ -136,6 +137,9 @@ def _cursor(state: State, name: str, stream_id: int, cursor: Cursor) -> Iterator
         end = next_
     if len(cursor.confirmed) % 2:
         yield f"{where}: confirmed ranges have an odd end"
+    for offset in cursor.waiting:
+        if not cursor.frontier <= offset < cursor.delivered or holds(cursor.confirmed, offset):
+            yield f"{where}: offset {offset} waits to be confirmed, and is, or was never delivered"
     stream = state.streams.get(stream_id)
     if stream is None:
         return

@@ -4,7 +4,7 @@ Commands name topics and partitions, never stream ids: a name may be deleted and
 the core, which decides in one order, is the only place that can say what it means now.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -318,6 +318,55 @@ class ConfirmCursor(msgspec.Struct, gc=False):
     urgent: ClassVar[bool] = False
 
 
+class SetConsumer(msgspec.Struct, gc=False):
+    """Make a consumer, or change its settings; what is None stays. With an empty topic it belongs to no stream."""
+
+    name: str
+    topic: str = ""
+    partition: int = 0
+    config: bytes | None = None
+    gate: str | None = None
+    metadata: str | None = None
+    pinned: bool | None = None
+    start: int = 0
+    """Where a new one begins."""
+    how: Literal["set", "create", "update"] = "set"
+    """`create` agrees with one that has the same configuration, and refuses another; `update` makes none."""
+    urgent: ClassVar[bool] = False
+
+
+class ConsumerUpdate(msgspec.Struct, gc=False):
+    """What one consumer confirmed, and what was delivered to it."""
+
+    name: str
+    topic: str
+    partition: int = 0
+    confirm: list[int] = []
+    """Flat ranges (first, next), sorted and disjoint."""
+    deliver: list[int] = []
+    """Flat (offset, delivery count, deadline ns, sequence), four numbers each: they wait to be confirmed from now on.
+    Of one that waits already, the numbers are replaced; a count of 0 ends its wait."""
+    delivered: int = -1
+    """Where to deliver from next, if that is more than `deliver` says."""
+    sequence: int = -1
+    """The number of the last delivery, if that is more than `deliver` says."""
+
+
+class UpdateConsumers(msgspec.Struct, gc=False):
+    """Deliveries and confirms of one read of a socket. Each is answered alone."""
+
+    updates: list[ConsumerUpdate]
+    urgent: ClassVar[bool] = False
+
+
+class DeleteConsumer(msgspec.Struct, gc=False):
+    """Forget a consumer in these streams, (topic, partition) each, all at once; an empty topic is that of no stream."""
+
+    name: str
+    streams: list[tuple[str, int]]
+    urgent: ClassVar[bool] = True
+
+
 class DeleteCursor(msgspec.Struct, gc=False):
     """Forget a consumer."""
 
@@ -450,7 +499,7 @@ class GetProducer(msgspec.Struct, gc=False):
 
 
 class GetCursor(msgspec.Struct, gc=False):
-    """Where a consumer stands."""
+    """A consumer and where it stands. With an empty topic, the one of no stream."""
 
     name: str
     topic: str
@@ -493,6 +542,9 @@ Command = (
     | MoveCursors
     | CommitOffsets
     | ConfirmCursor
+    | SetConsumer
+    | UpdateConsumers
+    | DeleteConsumer
     | DeleteCursor
     | InitProducer
     | AddToTxn

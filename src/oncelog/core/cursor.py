@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from oncelog import limits
 from oncelog.core import holes, names
-from oncelog.core.command import CommitOffsets, ConfirmCursor, CursorMove, DeleteCursor, MoveCursors
-from oncelog.core.entry import Compound, CursorDeleted, CursorMoved, CursorSet, Entry, Operation, TxnOffsetsDropped
+from oncelog.core.command import CommitOffsets, CursorMove, DeleteCursor, MoveCursors
+from oncelog.core.consumer_row import copied
+from oncelog.core.entry import Compound, CursorDeleted, CursorMoved, Entry, Operation, TxnOffsetsDropped
 from oncelog.core.flat import Stream
 from oncelog.core.outcome import (
     ClaimInvalid,
@@ -137,30 +137,7 @@ def as_told(state: State, stream: Stream, cursor: Cursor) -> Cursor:
     if cursor.given:
         return copied(cursor)
     frontier, above = confirmed_after(state, stream, cursor, [])
-    return Cursor(frontier, above, cursor.metadata, cursor.pinned, cursor.used_ns)
-
-
-def decide_confirm(state: State, command: ConfirmCursor, now_ns: int) -> Decision:
-    """Processed by the consumer, in any order."""
-    stream = state.stream(command.topic, command.partition)
-    if stream is None:
-        return None, TopicMissing(command.topic, command.partition)
-    if (refusal := ranges_refused(command.ranges, stream.stable, stream.stream_id)) is not None:
-        return None, refusal
-    cursor = state.cursors[(command.name, stream.stream_id)]
-    frontier, above = confirmed_after(state, stream, cursor, command.ranges)
-    if len(above) // 2 > limits.CURSOR_CONFIRMED_RANGES_MAX:
-        return None, TooLarge("ranges above the frontier", limits.CURSOR_CONFIRMED_RANGES_MAX, len(above) // 2)
-    if cursor is not None and (cursor.frontier, cursor.confirmed, cursor.pinned) == (frontier, above, command.pinned):
-        return None, CursorDone(copied(cursor))
-    metadata, own_word = (cursor.metadata, cursor.given) if cursor is not None else ("", False)
-    new = Cursor(frontier, above, metadata, command.pinned, now_ns, own_word)
-    return Compound(now_ns, [CursorSet(command.name, stream.stream_id, new)]), CursorDone(copied(new))
-
-
-def copied(cursor: Cursor) -> Cursor:
-    """For an answer: it waits at the gate and belongs to its receiver, the row belongs to the state."""
-    return msgspec.structs.replace(cursor, confirmed=list(cursor.confirmed))
+    return msgspec.structs.replace(cursor, frontier=frontier, confirmed=above, waiting=cursor.waiting.copy())
 
 
 def decide_delete_cursor(state: State, command: DeleteCursor, now_ns: int) -> Decision:

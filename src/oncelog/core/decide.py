@@ -7,7 +7,7 @@ holds the answer back until everything that it was decided on is durable.
 from collections.abc import Callable
 from typing import Any, Final
 
-from oncelog.core import append, columns, commit, cursor, query, stage, stream, txn_commands
+from oncelog.core import append, columns, commit, consumer, cursor, query, stage, stream, txn_commands
 from oncelog.core import command as c
 from oncelog.core.entry import Entry
 from oncelog.core.names import command_refused
@@ -83,7 +83,10 @@ _DECIDE: Final[dict[type[c.Command], Callable[[State, Any, int], tuple[Entry | N
     c.Publish: stage.decide_publish,
     c.MoveCursors: cursor.decide_moves,
     c.CommitOffsets: cursor.decide_offsets,
-    c.ConfirmCursor: cursor.decide_confirm,
+    c.ConfirmCursor: consumer.decide_confirm,
+    c.SetConsumer: consumer.decide_set,
+    c.UpdateConsumers: consumer.decide_update,
+    c.DeleteConsumer: consumer.decide_delete_consumer,
     c.DeleteCursor: cursor.decide_delete_cursor,
     c.InitProducer: txn_commands.decide_init,
     c.AddToTxn: txn_commands.decide_add,

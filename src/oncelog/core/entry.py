@@ -339,6 +339,39 @@ class CursorMoved(msgspec.Struct, gc=False, array_like=True):
     """As `Cursor.given`."""
 
 
+class ConsumerChanged(msgspec.Struct, gc=False, array_like=True):
+    """A consumer confirmed or was delivered to: only what is new."""
+
+    tag: ClassVar[int] = 31
+
+    name: str
+    stream_id: int
+    frontier: int
+    confirmed: list[int]
+    """Flat ranges above the frontier that are new, or longer than before."""
+    pinned: bool = False
+    delivered: int = 0
+    """As `Cursor.delivered`, if it is higher."""
+    sequence: int = 0
+    waiting: list[int] = []
+    """Flat (offset, delivery count, deadline ns, sequence); a count of 0: it waits no more."""
+
+
+class ConsumerSet(msgspec.Struct, gc=False, array_like=True):
+    """The settings of a consumer, which is made if it is not there."""
+
+    tag: ClassVar[int] = 32
+
+    name: str
+    stream_id: int
+    frontier: int
+    """Where a new one begins."""
+    config: bytes
+    gate: str
+    metadata: str
+    pinned: bool
+
+
 Operation = (
     Appended
     | TopicCreated
@@ -370,6 +403,8 @@ Operation = (
     | TxnOffsets
     | TxnOffsetsDropped
     | CursorMoved
+    | ConsumerChanged
+    | ConsumerSet
 )
 
 
@@ -415,6 +450,8 @@ OPERATIONS: Final[dict[int, type[Operation]]] = {
         TxnOffsets,
         TxnOffsetsDropped,
         CursorMoved,
+        ConsumerChanged,
+        ConsumerSet,
     )
 }
-assert len(OPERATIONS) == 30, "two operations share a tag"
+assert len(OPERATIONS) == 32, "two operations share a tag"

@@ -225,7 +225,7 @@ def _close(command: c.CloseStream) -> Refusal | None:
     return _topic(command.topic, command.partition) or claim_refused(command.claim)
 
 
-def _cursor(command: c.ConfirmCursor | c.DeleteCursor | c.GetCursor) -> Refusal | None:
+def _cursor(command: c.ConfirmCursor | c.DeleteCursor) -> Refusal | None:
     return _topic(command.topic, command.partition) or cursor_name_refused(command.name)
 
 
@@ -241,6 +241,40 @@ def _commit_offsets(command: c.CommitOffsets) -> Refusal | None:
         return TooLarge("offsets in one command", limits.COMMIT_APPENDS_MAX, len(command.moves))
     sound = (move for move in command.moves if move_refused(move) is None)
     return entry_refused("offset commit", 2 * moves_bytes(sound))
+
+
+def consumer_refused(name: str, topic: str, partition: int) -> Refusal | None:
+    """The names of one consumer; an empty topic is that of no stream."""
+    return (_topic(topic, partition) if topic else None) or cursor_name_refused(name)
+
+
+def _get_cursor(command: c.GetCursor) -> Refusal | None:
+    return consumer_refused(command.name, command.topic, command.partition)
+
+
+def _set_consumer(command: c.SetConsumer) -> Refusal | None:
+    refusal = consumer_refused(command.name, command.topic, command.partition)
+    refusal = refusal or text_refused("cursor metadata", command.metadata or "", limits.CURSOR_METADATA_BYTES_MAX)
+    refusal = refusal or text_refused("gate", command.gate or "", limits.CONSUMER_GATE_BYTES_MAX)
+    size = len(command.config or b"")
+    if refusal is None and size > limits.CONSUMER_CONFIG_BYTES_MAX:
+        return TooLarge("bytes of a consumer's configuration", limits.CONSUMER_CONFIG_BYTES_MAX, size)
+    return refusal
+
+
+def _update_consumers(command: c.UpdateConsumers) -> Refusal | None:
+    # The names of each update are looked at alone: `core.consumer`.
+    if len(command.updates) > limits.COMMIT_APPENDS_MAX:
+        return TooLarge("updates of consumers in one command", limits.COMMIT_APPENDS_MAX, len(command.updates))
+    size = sum(10 * (len(one.confirm) + len(one.deliver)) for one in command.updates)
+    size += sum(len(one.name) + limits.CONSUMER_UPDATE_BYTES for one in command.updates)
+    return entry_refused("update of consumers", size)
+
+
+def _delete_consumer(command: c.DeleteConsumer) -> Refusal | None:
+    if len(command.streams) > limits.COMMIT_APPENDS_MAX:
+        return TooLarge("streams in one command", limits.COMMIT_APPENDS_MAX, len(command.streams))
+    return _first(consumer_refused(command.name, topic, partition) for topic, partition in command.streams)
 
 
 def _get_producer(command: c.GetProducer) -> Refusal | None:
@@ -358,6 +392,9 @@ _CHECKS: Final[dict[type[c.Command], Callable[[Any], Refusal | None]]] = {
     c.Publish: _publish,
     c.MoveCursors: _move_cursors,
     c.CommitOffsets: _commit_offsets,
+    c.SetConsumer: _set_consumer,
+    c.UpdateConsumers: _update_consumers,
+    c.DeleteConsumer: _delete_consumer,
     c.ConfirmCursor: _cursor,
     c.DeleteCursor: _cursor,
     c.InitProducer: _txn,
@@ -371,7 +408,7 @@ _CHECKS: Final[dict[type[c.Command], Callable[[Any], Refusal | None]]] = {
     c.GetStream: _stream,
     c.GetReceipt: _stream,
     c.GetProducer: _get_producer,
-    c.GetCursor: _cursor,
+    c.GetCursor: _get_cursor,
     c.GetTxn: _txn,
     c.GetApplication: _open_application,
 }

@@ -15,8 +15,8 @@ from oncelog.core import stream as stream_rules
 from oncelog.core.append import kafka_name
 from oncelog.core.commit import frontiers
 from oncelog.core.flat import Stream
-from oncelog.core.names import claim_refused, command_refused, move_refused
-from oncelog.core.rows import Table, TableKey, chunk_of
+from oncelog.core.names import claim_refused, command_refused, consumer_refused, move_refused
+from oncelog.core.rows import Cursor, Table, TableKey, chunk_of
 from oncelog.core.state import NO_STREAM, State
 from oncelog.core.touches import touched_by
 from oncelog.core.wanted import Wanted
@@ -225,6 +225,49 @@ def _cursor(wanted: Wanted, command: c.DeleteCursor | c.GetCursor) -> None:
         wanted.walk(lambda: cursor_rules.as_told(wanted.state, stream, cursor))
 
 
+def _consumer(wanted: Wanted, name: str, topic: str, partition: int) -> tuple[Stream | None, Cursor | None]:
+    """The stream and the row of a consumer, as far as they are loaded."""
+    stream = wanted.stream(topic, partition) if topic else None
+    if topic and stream is None:
+        return None, None
+    key = (name, NO_STREAM if stream is None else stream.stream_id)
+    return stream, wanted.state.cursors[key] if wanted.row(Table.CURSOR, key) else None
+
+
+def _set_consumer(wanted: Wanted, command: c.SetConsumer) -> None:
+    stream, cursor = _consumer(wanted, command.name, command.topic, command.partition)
+    if stream is not None:
+        placed = cursor if cursor is not None else Cursor(command.start, [])
+        wanted.walk(lambda: cursor_rules.as_told(wanted.state, stream, placed))
+
+
+def _update_consumers(wanted: Wanted, command: c.UpdateConsumers) -> None:
+    for update in command.updates:
+        if consumer_refused(update.name, update.topic, update.partition) is not None:
+            continue
+        stream, cursor = _consumer(wanted, update.name, update.topic, update.partition)
+        if stream is None or cursor is None or not stream.hole_count:
+            continue
+        if update.confirm and cursor_rules.ranges_refused(update.confirm, stream.stable, stream.stream_id) is not None:
+            continue
+        # Whatever the updates before it left: every place that a frontier or a range may stop at.
+        wanted.walk(lambda: cursor_rules.confirmed_after(wanted.state, stream, cursor, []))  # noqa: B023
+        for offset in (*update.confirm[1::2], *cursor.confirmed[1::2]):
+            wanted.walk(lambda: holes.step_over(wanted.state, stream, offset))  # noqa: B023
+
+
+def _delete_consumer(wanted: Wanted, command: c.DeleteConsumer) -> None:
+    for topic, partition in command.streams:
+        _consumer(wanted, command.name, topic, partition)
+
+
+def _get_cursor(wanted: Wanted, command: c.GetCursor) -> None:
+    if command.topic:
+        _cursor(wanted, command)
+    else:
+        _consumer(wanted, command.name, "", 0)
+
+
 def _init_producer(wanted: Wanted, command: c.InitProducer) -> None:
     if command.txn_id:
         _ending(wanted, command.txn_id)
@@ -325,6 +368,9 @@ _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
     c.MoveCursors: _move_cursors,
     c.CommitOffsets: _commit_offsets,
     c.ConfirmCursor: _confirm_cursor,
+    c.SetConsumer: _set_consumer,
+    c.UpdateConsumers: _update_consumers,
+    c.DeleteConsumer: _delete_consumer,
     c.DeleteCursor: _cursor,
     c.InitProducer: _init_producer,
     c.AddToTxn: _add_to_txn,
@@ -337,7 +383,7 @@ _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
     c.GetStream: _get_stream,
     c.GetReceipt: _get_receipt,
     c.GetProducer: _get_producer,
-    c.GetCursor: _cursor,
+    c.GetCursor: _get_cursor,
     c.GetTxn: _get_txn,
     c.GetApplication: _application,
 }

@@ -109,6 +109,23 @@ class OffsetsCommitted(msgspec.Struct, gc=False):
     answers: "list[Refusal | None]"
 
 
+class ConsumerPlace(msgspec.Struct, gc=False):
+    """Where a consumer stands after an update."""
+
+    frontier: int
+    delivered: int
+    waiting: int
+    """How many records were delivered and are not confirmed."""
+    ranges: int
+    """How many ranges are confirmed above the frontier."""
+
+
+class ConsumersUpdated(msgspec.Struct, gc=False):
+    """One answer per update, in order."""
+
+    answers: "list[ConsumerPlace | Refusal]"
+
+
 class TxnDone(msgspec.Struct, gc=False):
     """A txn call succeeded; ids and epoch are the ones to use from now on."""
 
@@ -419,6 +436,13 @@ class CursorPinned(Refusal):
     asked: int
 
 
+class ConsumerExists(Refusal):
+    """The name is taken by a consumer with another configuration."""
+
+    code: ClassVar[str] = "consumer_exists"
+    name: str
+
+
 class StageMissing(Refusal):
     """Unknown, published or expired: a stage is used once."""
 
@@ -497,6 +521,7 @@ Done = (
     | ApplicationDone
     | CursorDone
     | OffsetsCommitted
+    | ConsumersUpdated
     | TxnDone
     | ReceiptFound
     | ProducerFound

@@ -7,6 +7,8 @@ import msgspec
 
 from oncelog.core import message_id
 from oncelog.core.command import GetApplication, GetCursor, GetProducer, GetReceipt, GetStream, GetTopic, GetTxn
+from oncelog.core.consumer import key_of
+from oncelog.core.consumer_row import copied
 from oncelog.core.cursor import as_told
 from oncelog.core.flat import Producer, Stream
 from oncelog.core.memory import is_gone, known_id, known_producer
@@ -79,11 +81,13 @@ def producer_found(producer: Producer) -> ProducerFound:
 
 def decide_cursor(state: State, command: GetCursor, _now_ns: int) -> Decision:
     """Where a consumer stands."""
-    stream = state.stream(command.topic, command.partition)
+    key, stream, refusal = key_of(state, command.name, command.topic, command.partition)
+    if refusal is not None:
+        return None, refusal
+    row = state.cursors[key]
     if stream is None:
-        return None, TopicMissing(command.topic, command.partition)
-    key = (command.name, stream.stream_id)
-    row, pending = state.cursors[key], state.pending[key]
+        return None, CursorDone(None if row is None else copied(row))
+    pending = state.pending[key]
     waits = () if pending is None else tuple(pending.txn_ids)
     return None, CursorDone(None if row is None else as_told(state, stream, row), waits)
 

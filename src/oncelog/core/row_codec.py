@@ -128,6 +128,9 @@ def encode_row(row: Row) -> bytes:
     if type(row) is Txn and row.streams:
         row = copy(row)
         row.streams = _sorted(row.streams)
+    elif type(row) is Cursor and row.waiting:
+        row = copy(row)
+        row.waiting = _sorted(row.waiting)
     return _encoder.encode(row)
 
 

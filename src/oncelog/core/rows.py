@@ -85,7 +85,8 @@ class HoleChunk(msgspec.Struct, gc=False, array_like=True):
 
 
 class Cursor(msgspec.Struct, gc=False, array_like=True):
-    """A consumer's saved place. Everything below `frontier` is processed; `confirmed` lies above it."""
+    """A consumer: its saved place, and what its face keeps with it. Everything below `frontier` is processed;
+    `confirmed` lies above it."""
 
     frontier: int
     confirmed: list[int]
@@ -96,6 +97,17 @@ class Cursor(msgspec.Struct, gc=False, array_like=True):
     given: bool = False
     """The frontier is the client's own word, as a Kafka group's offset is: it may lie beyond the tail, and answers show
     it as it was given."""
+    created_ns: int = 0
+    config: bytes = b""
+    """Settings of the face that made it, which alone understands them."""
+    gate: str = ""
+    """A word that the consumer's face sets and asks, such as `closed`: it means nothing to the log."""
+    delivered: int = 0
+    """Everything below it was delivered at least once, or skipped."""
+    sequence: int = 0
+    """The number of the last delivery, as the face counts them."""
+    waiting: dict[int, tuple[int, int, int]] = {}
+    """Delivered and not confirmed: offset -> (delivery count, deadline ns, number of the last delivery)."""
 
 
 class Pending(msgspec.Struct, gc=False, array_like=True):

@@ -73,11 +73,18 @@ def _touch_fenced(wanted: Wanted, op: e.ProducerFenced) -> None:
 
 
 def _touch_cursor(wanted: Wanted, op: e.CursorSet | e.CursorDeleted) -> None:
-    wanted.row(Table.STREAM, op.stream_id)
+    if op.stream_id != NO_STREAM:
+        wanted.row(Table.STREAM, op.stream_id)
 
 
 def _touch_moved(wanted: Wanted, op: e.CursorMoved) -> None:
     wanted.row(Table.STREAM, op.stream_id)
+    wanted.row(Table.CURSOR, (op.name, op.stream_id))
+
+
+def _touch_consumer(wanted: Wanted, op: e.ConsumerChanged | e.ConsumerSet) -> None:
+    if op.stream_id != NO_STREAM:
+        wanted.row(Table.STREAM, op.stream_id)
     wanted.row(Table.CURSOR, (op.name, op.stream_id))
 
 
@@ -136,5 +143,7 @@ _TOUCHES: Final[dict[type[e.Operation], Callable[[Wanted, Any], None]]] = {
     e.TxnOffsets: _touch_offsets,
     e.TxnOffsetsDropped: _touch_offsets,
     e.CursorMoved: _touch_moved,
+    e.ConsumerChanged: _touch_consumer,
+    e.ConsumerSet: _touch_consumer,
 }
 assert set(_TOUCHES) == set(e.OPERATIONS.values()), "every operation says what it touches"

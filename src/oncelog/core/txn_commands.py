@@ -119,7 +119,7 @@ def decide_add(state: State, command: AddToTxn, now_ns: int) -> Decision:
 def _named_streams(state: State, names: list[tuple[str, int]]) -> tuple[list[int], Refusal | None]:
     """Their ids, in order; a refusal that names every one that is not there."""
     found = [(name, state.stream(*name)) for name in names]
-    missing = [name for name, stream in found if stream is None]
+    missing = list(dict.fromkeys(name for name, stream in found if stream is None))
     if missing:
         (topic, partition), *others = missing
         return [], TopicMissing(topic, partition, also=tuple(others))

@@ -147,6 +147,19 @@ CURSOR_NAME_BYTES_MAX: Final = 400
 CURSOR_METADATA_BYTES_MAX: Final = 4096
 """Kafka's default bound for the text that a consumer stores beside its offset."""
 
+CONSUMER_WAITING_MAX: Final = 100_000
+"""Records that were delivered to a consumer and wait to be confirmed: a hundred times what a NATS consumer has unless
+it asks for more. Its row holds them all."""
+
+CONSUMER_CONFIG_BYTES_MAX: Final = 64 * KIB
+"""Settings that a face keeps with a consumer: a JSON object with some hundred filters."""
+
+CONSUMER_GATE_BYTES_MAX: Final = 64
+"""A gate is a word such as `closed`."""
+
+CONSUMER_UPDATE_BYTES: Final = 128
+"""What one update of a consumer may need in an entry beside its name and its numbers."""
+
 COMMIT_ID_BYTES_MAX: Final = 400
 """An index key, like a cursor name."""
 

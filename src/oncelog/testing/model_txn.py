@@ -55,21 +55,20 @@ class TxnModel(CursorModel):
 
     def add_to_txn(self, command: c.AddToTxn) -> o.Outcome:
         """Streams and groups: all or none."""
-        stream_ids = []
-        for topic, partition in command.streams:
-            stream = self.stream(topic, partition)
-            if stream is None:
-                return o.TopicMissing(topic, partition)
-            stream_ids.append(stream["id"])
+        found = {name: self.stream(*name) for name in command.streams}
+        missing = [name for name, stream in found.items() if stream is None]
+        if missing:
+            return o.TopicMissing(*missing[0], also=tuple(missing[1:]))
+        stream_ids = [stream["id"] for stream in found.values() if stream is not None]
         txn = self.txns.get(command.txn_id)
         refusal = self.identity_refused(txn, command.producer_id, command.epoch)
         if refusal is not None or txn is None:
             return refusal or refuse("MAPPING", None)
-        if txn["state"] == "unseen":
-            return refuse("INVALID_STATE", txn)
         if command.verify_only:
             inside = set(stream_ids) <= set(txn["streams"]) and set(command.groups) <= txn["groups"]
             return o.TxnDone(txn["pid"], txn["epoch"]) if inside else refuse("NOT_IN_TXN", txn)
+        if txn["state"] == "unseen":
+            return refuse("INVALID_STATE", txn)
         if txn["state"] == "open":
             if set(stream_ids) <= set(txn["streams"]) and set(command.groups) <= txn["groups"]:
                 return o.TxnDone(txn["pid"], txn["epoch"])
@@ -219,9 +218,9 @@ class TxnModel(CursorModel):
                 stream["records"].append({"status": "control"})
         for (cursor, stream_id), (frontier, metadata, _) in txn["pending"].items() if commit else ():
             if self.streams[stream_id]["deleted"] is None:
-                pinned = self.cursors.get((cursor, stream_id), {"pinned": False})["pinned"]
-                moved = {"frontier": frontier, "confirmed": set(), "metadata": metadata, "given": True}
-                self.cursors[(cursor, stream_id)] = {**moved, "pinned": pinned, "used": self.now}
+                row = self.cursors.setdefault((cursor, stream_id), self.new_consumer(frontier))
+                row |= {"frontier": frontier, "confirmed": set(), "metadata": metadata, "used": self.now}
+                row |= {"given": True, "delivered": frontier, "waiting": {}}
         txn.update(state="committed" if commit else "aborted", updated=self.now, **nothing_open())
 
 

@@ -33,6 +33,7 @@ CODES: Final[dict[type[o.Refusal], str]] = {
     o.EntryAhead: "out_of_range",
     o.NotACut: "failed_precondition",
     o.CursorPinned: "failed_precondition",
+    o.ConsumerExists: "already_exists",
     o.StageMissing: "not_found",
     o.StageBusy: "unavailable",
     o.StageCountMismatch: "failed_precondition",

@@ -111,6 +111,7 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     o.NotACut: Rule(
         409, "entry {entry} became visible together with others", "ask for entry {before} or {after}, or take a cut"
     ),
+    o.ConsumerExists: Rule(409, "consumer {name!r} has another configuration", "choose another name"),
     o.CursorPinned: Rule(409, "cursor {cursor!r} is pinned at {frontier}, below {asked}", "use force to trim past it"),
     o.StageMissing: Rule(
         404,
