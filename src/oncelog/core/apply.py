@@ -57,7 +57,7 @@ from oncelog.core.flat import Producer, Stream
 from oncelog.core.producer import advance, remember, written_elsewhere
 from oncelog.core.row_codec import decode_row
 from oncelog.core.rows import Cause, Cursor, Holder, HoleChunk, Key, Pending, Remembered, Stage, Table, Topic
-from oncelog.core.state import State, copied_txn
+from oncelog.core.state import NO_STREAM, State, copied_txn
 from oncelog.core.txn import Txn, TxnState, merge_range
 
 _TOPIC: Final = int(Table.TOPIC)
