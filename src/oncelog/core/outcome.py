@@ -200,7 +200,7 @@ class TopicMissing(Refusal):
     code: ClassVar[str] = "topic_missing"
     topic: str
     partition: int = 0
-    also: tuple[tuple[str, int], ...] = ()
+    also: tuple[tuple[str, int], ...] | None = None
     """Others that the same request names and that are not there either."""
 
 

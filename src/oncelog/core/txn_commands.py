@@ -122,7 +122,7 @@ def _named_streams(state: State, names: list[tuple[str, int]]) -> tuple[list[int
     missing = list(dict.fromkeys(name for name, stream in found if stream is None))
     if missing:
         (topic, partition), *others = missing
-        return [], TopicMissing(topic, partition, also=tuple(others))
+        return [], TopicMissing(topic, partition, also=tuple(others) or None)
     return [stream.stream_id for _, stream in found if stream is not None], None
 
 

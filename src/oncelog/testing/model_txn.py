@@ -58,7 +58,7 @@ class TxnModel(CursorModel):
         found = {name: self.stream(*name) for name in command.streams}
         missing = [name for name, stream in found.items() if stream is None]
         if missing:
-            return o.TopicMissing(*missing[0], also=tuple(missing[1:]))
+            return o.TopicMissing(*missing[0], also=tuple(missing[1:]) or None)
         stream_ids = [stream["id"] for stream in found.values() if stream is not None]
         txn = self.txns.get(command.txn_id)
         refusal = self.identity_refused(txn, command.producer_id, command.epoch)
@@ -140,7 +140,7 @@ class TxnModel(CursorModel):
         streams = [(name, self.stream(*name)) for name in command.streams]
         missing = [name for name, stream in streams if stream is None]
         if missing:
-            return o.TopicMissing(*missing[0], also=tuple(missing[1:]))
+            return o.TopicMissing(*missing[0], also=tuple(missing[1:]) or None)
         found = [txn_id for txn_id, txn in self.txns.items() if txn["pid"] == command.producer_id]
         done = o.TxnDone(command.producer_id, command.epoch)
         if not found:

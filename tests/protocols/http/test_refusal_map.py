@@ -18,6 +18,7 @@ MEMBERS = {"type", "title", "status", "code", "detail", "hint", "retryable"}
 
 SAMPLES: dict[object, object] = {
     int: 4711, int | None: 7, str: "sample", str | None: "sample", bytes: b"\x00\xfe", bool: True, list[int]: [1, 2, 3],
+    tuple[tuple[str, int], ...] | None: [["other", 1]],
 }  # fmt: skip
 
 INSIDE = {"stream_id", "first_known_stream_id", "outcome"}
