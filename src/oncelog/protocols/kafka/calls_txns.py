@@ -117,7 +117,7 @@ def _add(
 
     def told(outcome: Outcome) -> None:
         if isinstance(outcome, TopicMissing):
-            missing = {(outcome.topic, outcome.partition), *outcome.also}
+            missing = {(outcome.topic, outcome.partition), *(outcome.also or ())}
             for name, row in rows.items():
                 code = Code.UNKNOWN_TOPIC_OR_PARTITION if name in missing else Code.OPERATION_NOT_ATTEMPTED
                 row["partition_error_code"] = code
