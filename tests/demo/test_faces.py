@@ -14,7 +14,9 @@ from oncelog.demo.faces import FACES, shares_of
 from oncelog.demo.orders import CLOSING, PARTITIONS, TOPICS, order_of
 from oncelog.demo.places import Places
 from oncelog.demo.plan import Plan, planned
+from oncelog.demo.plant import FACE, FACTS, facts_of, readings
 from oncelog.demo.run import Demo
+from oncelog.demo.zones import PLANT, STRIKES
 from oncelog.pipelines.ledger import Line, lines_of
 
 # Eight processes have to start, and the server four times again; a loaded machine takes its time.
@@ -38,7 +40,13 @@ class Ran:
         """Topic and order → partition and offset, as often as it is in the log."""
         for (topic, partition), records in log.items():
             for record in records:
-                self.places[topic, record.json()["order_id"]].append((partition, record.offset))
+                self.places[topic, name_of(record)].append((partition, record.offset))
+
+
+def name_of(record: Record) -> str:
+    """Of an order, or of a fact that came from the other zone."""
+    value = record.json()
+    return str(value["order_id"] if "order_id" in value else value["object"]["reading_id"])
 
 
 @contextlib.asynccontextmanager
@@ -62,8 +70,8 @@ async def run(plan: Plan, folder: Path) -> Ran:
         await demo.close_the_day()
         log: Log = {}
         async with AsyncClient(demo.url) as client:
-            for topic in TOPICS:
-                for partition in range(PARTITIONS):
+            for topic, partitions in [*((topic, PARTITIONS) for topic in TOPICS), (FACTS, 1)]:
+                for partition in range(partitions):
                     async with client.reader(topic, partition=partition, live=False) as reader:
                         log[topic, partition] = [record async for record in reader]
         return Ran(plan, demo, [line for path in places.ledgers() for line in lines_of(path)], log)
@@ -92,6 +100,16 @@ def test_every_order_of_the_plan_is_in_every_topic_once_with_its_bytes(ran: Ran)
                 assert ran.log[topic, partition][offset].value == order.value(topic)
 
 
+def test_every_fact_of_the_other_zone_arrived_once_with_its_bytes(ran: Ran) -> None:
+    board = ran.demo.board
+    assert board.zone_strikes == len(STRIKES), "its server was killed, its link cut, its forwarder killed"
+    for reading in readings(PLANT, facts_of(SCALE)):
+        ((partition, offset),) = ran.places[FACTS, reading.reading_id]
+        assert ran.log[FACTS, partition][offset].value == reading.value
+    assert board.tallies[FACE].confirmed == facts_of(SCALE)
+    assert board.tallies[FACE].duplicates > 0
+
+
 def test_nothing_is_in_the_log_that_nobody_sent(ran: Ran) -> None:
     sent = {(line.topic, line.id) for line in ran.lines if line.state == "sent"}
     assert set(ran.places) == sent
@@ -109,7 +127,7 @@ def test_records_of_a_producer_stand_in_the_order_in_which_it_made_them(ran: Ran
     for records in ran.log.values():
         numbers: dict[str, int] = defaultdict(lambda: -1)
         for record in records:
-            producer, _, number = record.json()["order_id"].rpartition("-")
+            producer, _, number = name_of(record).rpartition("-")
             if producer:
                 assert numbers[producer] < int(number)
                 numbers[producer] = int(number)

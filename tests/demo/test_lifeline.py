@@ -86,7 +86,7 @@ def test_server_and_its_index_builder_end_with_the_demo(tmp_path: Path) -> None:
 
 
 def test_producer_that_waits_for_an_answer_ends_with_the_demo(tmp_path: Path, silent: str) -> None:
-    told = Told(silent, "ids", "ids-0", 1, 0, 10, str(tmp_path / "ledger.jsonl"))
+    told = Told({"http": silent.removeprefix("http://")}, "ids", "ids-0", 1, 0, 10, str(tmp_path / "ledger.jsonl"))
     arguments = ("oncelog.demo.producer", msgspec.json.encode(told).decode())
     assert outlived_by(PROCESS, str(tmp_path), *arguments, count=1) == []
 
@@ -95,7 +95,10 @@ def test_producer_and_driver_are_killed_when_their_stdin_ends(tmp_path: Path, si
     """Whatever they wait for, and not only when they want to say something."""
     pytest.importorskip("pyspark", reason="without it a driver ends by itself")
     for told, module in (
-        (Told(silent, "ids", "ids-0", 1, 0, 10, str(tmp_path / "ledger.jsonl")), "producer"),
+        (
+            Told({"http": silent.removeprefix("http://")}, "ids", "ids-0", 1, 0, 10, str(tmp_path / "ledger.jsonl")),
+            "producer",
+        ),
         (driver.Told(silent, silent, str(tmp_path), 1, str(tmp_path / "report.html"), 1, 1.0), "driver"),
     ):
         ended = subprocess.run(

@@ -21,7 +21,9 @@ from oncelog.demo.network import Weather
 from oncelog.demo.orders import AUDIT, CLOSING, CLOSING_FACE, ORDERS, PAYMENTS, TOPICS, order_of
 from oncelog.demo.places import Places
 from oncelog.demo.plan import Plan, planned
+from oncelog.demo.plant import FACE, FACTS, LABEL, facts_of, readings
 from oncelog.demo.verdict import FaceResult, Verdict, show, verdict_of
+from oncelog.demo.zones import STRIKES
 from oncelog.pipelines.ledger import SCHEMA, Ledger
 
 pytest.importorskip("pyspark", reason="the result of an audit lies beside the audit, which needs Spark")
@@ -97,7 +99,13 @@ class Run:
         for share in plan.shares:
             self.write(share.producer, share.face, [(f"{share.producer}-{n}", TOPICS) for n in range(share.orders)])
         self.write(CLOSING, CLOSING_FACE, [(CLOSING, (PAYMENTS,))])
-        self.board = Board(plan.seed, plan.scale, {face.name: Tally(face.label, 0) for face in FACES}, {"": Flow("")})
+        with Ledger(self.places.ledger(FACE), writer=FACE, face=FACE) as ledger:
+            for reading in readings("plant-a", facts_of(plan.scale)):
+                ledger.sent(FACTS, reading.reading_id, reading.value)
+                ledger.confirmed(FACTS, reading.reading_id)
+        tallies = {face.name: Tally(face.label, 0) for face in FACES} | {FACE: Tally(LABEL, 0)}
+        self.board = Board(plan.seed, plan.scale, tallies, {"": Flow("")})
+        self.board.zone_strikes = len(STRIKES)
         self.board.server_kills, self.board.driver_kills = 6, 1
         self.board.tallies["client"].killed, self.board.tallies["ids"].killed = 3, 1
         self.board.dropped = self.board.cut = 1
@@ -129,7 +137,9 @@ def test_run_that_did_what_was_planned_is_sound(run: Run) -> None:
     told = run.verdict()
     assert told.not_shown == []
     assert told.sound
-    assert [face.confirmed for face in told.faces] == [450, 900, 180, 151], "the closing payment counts once, at ids"
+    assert [face.confirmed for face in told.faces] == [450, 900, 180, 151, 40], (
+        "the closing payment counts once, at ids"
+    )
     assert not any("did not show" in line for line in shown(told))
 
 
@@ -156,12 +166,13 @@ def test_record_that_was_sent_and_never_confirmed_is_named(run: Run) -> None:
 def test_nothing_at_all_is_not_a_sound_run(run: Run) -> None:
     for path in run.places.ledgers():
         path.unlink()
+    run.board.zone_strikes = 0
     run.board.server_kills = run.board.dropped = run.board.cut = 0
     run.topics = []
     told = run.verdict()
     assert told.audit.sound
     assert not told.sound
-    assert len(told.not_shown) == 2 * len(FACES) + 3 + len(AUDITED) + len(LANDED)
+    assert len(told.not_shown) == 2 * (len(FACES) + 1) + 4 + len(AUDITED) + len(LANDED)
 
 
 def test_planned_kill_that_never_came_is_named(run: Run) -> None:
@@ -212,9 +223,16 @@ def test_report_is_told_what_the_screen_shows(run: Run) -> None:
     run.board.tallies["ids"].duplicates = 9
     run.board.cut = 4
     told = running.run_of(run.board)
-    assert [(writers.face, writers.label) for writers in told.writers] == [(face.name, face.label) for face in FACES]
+    names = [(face.name, face.label) for face in FACES]
+    assert [(writers.face, writers.label) for writers in told.writers] == [*names, (FACE, LABEL)]
     found = {writers.face: (writers.retried, writers.duplicates, writers.killed) for writers in told.writers}
-    assert found == {"commits": (0, 0, 0), "client": (-1, 0, 3), "headers": (0, 0, 0), "ids": (0, 9, 1)}
+    assert found == {
+        "commits": (0, 0, 0),
+        "client": (-1, 0, 3),
+        "headers": (0, 0, 0),
+        "ids": (0, 9, 1),
+        FACE: (0, 0, 0),
+    }
     assert (told.dropped, told.cut) == (1, 4)
 
 

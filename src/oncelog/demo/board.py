@@ -83,6 +83,8 @@ class Board:
         self.phases = (self.writing, self.piping, self.auditing)
         self.server_kills = 0
         self.driver_kills = 0
+        self.zone_strikes = 0
+        """Kills and cuts in the other zone and on the way to it."""
         self.dropped = 0
         self.cut = 0
         self.delayed = 0

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from oncelog.client import Client
+from oncelog.client.errors import NotFound
 from oncelog.demo import flows, lifeline
 from oncelog.demo.orders import PARTITIONS, PAYMENTS
 from oncelog.demo.places import Places
+from oncelog.demo.plant import FACTS
 
 if TYPE_CHECKING:
     # Spark is loaded when the driver starts, and not where one only talks to it.
@@ -124,6 +127,21 @@ def run_pass(spark: Any, told: Told, places: Places) -> None:
         spark, url=told.url, topic=flows.SALES, table=str(places.table(flows.SALES)), schema=flows.SALE_FIELDS,
         application=flows.LAND, progress=_teller(flows.LAND, places),
     )  # fmt: skip
+    if _is_there(told.url, FACTS):
+        land(
+            spark, url=told.url, topic=FACTS, table=str(places.table(FACTS)), schema=flows.FACT_FIELDS,
+            application=flows.LAND_FACTS, progress=_teller(flows.LAND_FACTS, places),
+        )  # fmt: skip
+
+
+def _is_there(url: str, topic: str) -> bool:
+    """Whether the topic has been made: that of facts is there from the first fact on."""
+    with Client(url) as client:
+        try:
+            client.topic(topic)
+        except NotFound:
+            return False
+    return True
 
 
 def _audit(spark: Any, told: Told, places: Places) -> "AuditResult":

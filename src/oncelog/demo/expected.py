@@ -20,6 +20,7 @@ import msgspec
 from oncelog.demo.flows import REVENUE, SALES, WINDOW_S
 from oncelog.demo.orders import ORDERS, PAYMENTS, TOPICS, Order, order_of
 from oncelog.demo.plan import Plan
+from oncelog.demo.plant import FACTS, facts_of
 from oncelog.pipelines.ledger import State, hash_of, lines_of
 
 WRITER: Final = "expected"
@@ -37,6 +38,7 @@ def records_planned(plan: Plan) -> Counter[str]:
     """How many records each topic has when the plan was carried out to its end. By the plan alone."""
     counts = Counter(dict.fromkeys(TOPICS, plan.orders))
     counts[PAYMENTS] += 1  # the closing one
+    counts[FACTS] = facts_of(plan.scale)
     counts.update(topic for topic, _, _ in _owed(list(_planned(plan))))
     return counts
 

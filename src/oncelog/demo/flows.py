@@ -5,20 +5,24 @@
 | sales | orders, payments | the pairs of orders with payments that were not declined |
 | revenue | payments | for each half hour of the trading day: how many payments, and how many cents |
 | land | sales | a Delta table |
+| land-facts | facts.operational, as another zone sent them | a Delta table |
 """
 
 from typing import Final
 
 from oncelog.demo.orders import AUDIT, ORDERS, PAYMENTS
+from oncelog.demo.plant import FACTS
 
 SALES: Final = "sales"
 REVENUE: Final = "revenue"
 LAND: Final = "land"
+LAND_FACTS: Final = "land-facts"
 
 LABELS: Final = {
     SALES: "join: orders × payments → sales",
     REVENUE: "aggregate: payments → revenue",
     LAND: "land: sales → Delta table",
+    LAND_FACTS: "land: facts of the plant → Delta",
 }
 """In the order in which a pass runs them: what is landed last was joined before."""
 
@@ -27,6 +31,8 @@ WINDOW_S: Final = 1_800
 ORDER_FIELDS: Final = "order_id STRING, customer INT, item STRING, quantity INT, at TIMESTAMP"
 PAYMENT_FIELDS: Final = "order_id STRING, cents BIGINT, status STRING, at TIMESTAMP"
 SALE_FIELDS: Final = "order_id STRING, customer INT, item STRING, quantity INT, cents BIGINT, at TIMESTAMP"
+
+FACT_FIELDS: Final = "object STRUCT<reading_id: STRING, celsius: DOUBLE>, predicate STRING, subject STRING"
 
 SCHEMAS: Final = {ORDERS: ORDER_FIELDS, PAYMENTS: PAYMENT_FIELDS}
 
@@ -54,11 +60,12 @@ SALES_OFFSETS_PER_BATCH: Final = 8_000
 
 # --- for the audit ---------------------------------------------------------------------------------------------
 
-AUDITED: Final = (ORDERS, PAYMENTS, AUDIT, SALES, REVENUE)
-LANDED: Final = (SALES,)
+AUDITED: Final = (ORDERS, PAYMENTS, AUDIT, FACTS, SALES, REVENUE)
+LANDED: Final = (SALES, FACTS)
+
+_NAMED_BY: Final = {REVENUE: "since", FACTS: "object.reading_id"}
 
 IDENTITIES: Final = {
-    topic: f"get_json_object(cast(value AS string), '$.{'since' if topic == REVENUE else 'order_id'}')"
-    for topic in AUDITED
+    topic: f"get_json_object(cast(value AS string), '$.{_NAMED_BY.get(topic, 'order_id')}')" for topic in AUDITED
 }
 """Where a record carries its name."""

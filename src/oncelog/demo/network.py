@@ -43,6 +43,8 @@ class FaultyProxy:
         self._listener: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
+        self.is_down = False
+        """No byte passes, and nobody can connect. Set by `fall` and `rise`."""
         self.port = 0
         self.connections = 0
         self.dropped = 0
@@ -66,8 +68,18 @@ class FaultyProxy:
             await asyncio.wait(self._tasks)
         await asyncio.sleep(0)  # a transport that was aborted just now closes its socket in the next turn
 
+    def fall(self) -> None:
+        """Cut every connection, and take none from now on."""
+        self.is_down = True
+        for task in self._tasks:
+            task.cancel()
+
+    def rise(self) -> None:
+        """Take connections again."""
+        self.is_down = False
+
     def _accepted(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
-        if self._is_stopping:
+        if self._is_stopping or self.is_down:
             client_out.transport.abort()
             return
         task = asyncio.create_task(self._carry(client_in, client_out))

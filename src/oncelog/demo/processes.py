@@ -44,7 +44,7 @@ class Process:
     ) -> None:
         """`on_line` gets every JSON object that it says; `errors` is the file where its complaints go."""
         self.name = name
-        self._command = (sys.executable, "-m", module, argument)
+        self._command: tuple[str, ...] = (sys.executable, "-m", module, argument)
         self._errors = errors
         self._on_line = on_line
         self._environment = {**os.environ, **(environment or {})}
@@ -83,6 +83,11 @@ class Process:
         assert self.is_running
         self._pause_s = pause_s
         self._signal()
+
+    def end(self) -> None:
+        """SIGTERM, to a process that ends well when it is asked to."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
 
     def discard(self) -> None:
         """End it in any state."""

@@ -34,11 +34,13 @@ from oncelog.demo.network import DRIZZLE, HOST, FaultyProxy
 from oncelog.demo.orders import CLOSING, CLOSING_FACE, OPENING, PARTITIONS, PAYMENTS, TOPICS
 from oncelog.demo.places import Places
 from oncelog.demo.plan import Moment, Plan, Share, planned
+from oncelog.demo.plant import FACE, LABEL
 from oncelog.demo.processes import Process
 from oncelog.demo.screen import shown
-from oncelog.demo.server import Server
+from oncelog.demo.server import ADVERTISED, PROTOCOLS, Server
 from oncelog.demo.striker import Striker
 from oncelog.demo.verdict import Verdict, show, verdict_of
+from oncelog.demo.zones import HEAD_OFFICE, Zones
 from oncelog.errors import OncelogError
 from oncelog.pipelines.ledger import Ledger
 from oncelog.pipelines.writers import Run, Writers
@@ -142,9 +144,14 @@ class Demo:
         self._console = console
         self._before_audit = before_audit
         self._server = Server(places.data)
-        self._storm = FaultyProxy(f"{plan.seed}/storm", self._server.port)
-        self._drizzle = FaultyProxy(f"{plan.seed}/drizzle", self._server.port, weather=DRIZZLE)
+        self._storms = {
+            protocol: FaultyProxy(f"{plan.seed}/storm/{protocol}", self._server.port(protocol))
+            for protocol in PROTOCOLS
+        }
+        self._drizzle = FaultyProxy(f"{plan.seed}/drizzle", self._server.port("http"), weather=DRIZZLE)
+        self._server.settings["zone"] = HEAD_OFFICE
         self.board = self._board = _board(plan)
+        self._zones = Zones(plan.seed, plan.scale, places, self._server.port("http"), self._board, self._mark)
         self._producers: dict[str, Process] = {}
         self._driver: Process | None = None
         self._flowed = asyncio.Event()
@@ -201,14 +208,19 @@ class Demo:
         board.auditing.begin("the journal is rebuilt and compared with the index")
         await self._server.stop()
         await self._server.verify()
+        await self._zones.stop()
         board.auditing.end("log, table and ledgers compared; the journal verified")
 
     async def start(self) -> Striker:
         """The server, the networks and the topics are there; processes are made, and none of them started."""
+        for network in self._networks:
+            await network.start()
+        for protocol in ADVERTISED:
+            # Its clients go where the server says: to the network before it.
+            self._server.settings[f"{protocol}.advertise"] = f"{HOST}:{self._storms[protocol].port}"
         await self._server.start()
+        await self._zones.start()
         self._board.tell(f"server is up; seed {self._plan.seed}: {len(self._plan.strikes)} kills planned")
-        await self._storm.start()
-        await self._drizzle.start()
         await self._create_topics()
         self._make_processes()
         return Striker(self._plan, self._board, self._server, self._producers, self._driver, self._mark)
@@ -221,6 +233,7 @@ class Demo:
             for process in self._producers.values():
                 group.create_task(process.run())
             group.create_task(striker.run(Moment.ORDERS))
+            group.create_task(self._zones.run())
         records = sum(tally.confirmed for tally in board.tallies.values())
         board.writing.end(f"{board.orders_confirmed:,} orders, {records:,} records confirmed")
         board.tell(f"every producer is done: {board.writing.detail}")
@@ -232,7 +245,7 @@ class Demo:
         with Ledger(self._places.ledger(CLOSING), writer=CLOSING, face=CLOSING_FACE) as ledger:
             ledger.sent(PAYMENTS, CLOSING, value, partition=0)
             ledger.sync()
-            async with AsyncClient(f"http://{HOST}:{self._storm.port}") as client:
+            async with AsyncClient(f"http://{self._addresses()['http']}") as client:
                 result = await client.append(PAYMENTS, value, message_id=CLOSING)
             ledger.confirmed(PAYMENTS, CLOSING, result.offset, partition=0)
 
@@ -248,6 +261,14 @@ class Demo:
         places.audit_wanted.touch()
         await board.until(lambda: self._audit is not None)
 
+    @property
+    def _networks(self) -> list[FaultyProxy]:
+        return [*self._storms.values(), self._drizzle, *self._zones.networks]
+
+    def _addresses(self) -> dict[str, str]:
+        """By protocol, where producers find the server."""
+        return {protocol: f"{HOST}:{network.port}" for protocol, network in self._storms.items()}
+
     # --- what it needs --------------------------------------------------------------------------------------------
 
     async def _create_topics(self) -> None:
@@ -256,10 +277,10 @@ class Demo:
                 await client.create_topic(topic, partitions=PARTITIONS)
 
     def _make_processes(self) -> None:
-        url = f"http://{HOST}:{self._storm.port}"
+        addresses = self._addresses()
         for share in self._plan.shares:
             told = producing.Told(
-                url, share.face, share.producer, self._plan.seed, share.number, share.orders,
+                addresses, share.face, share.producer, self._plan.seed, share.number, share.orders,
                 str(self._places.ledger(share.producer)),
             )  # fmt: skip
             self._producers[share.producer] = Process(
@@ -327,10 +348,9 @@ class Demo:
             await asyncio.sleep(NETWORK_LOOK_S)
 
     def _count_networks(self) -> None:
-        networks = (self._storm, self._drizzle)
-        self._board.dropped = sum(network.dropped for network in networks)
-        self._board.cut = sum(network.cut for network in networks)
-        self._board.delayed = sum(network.delayed for network in networks)
+        self._board.dropped = sum(network.dropped for network in self._networks)
+        self._board.cut = sum(network.cut for network in self._networks)
+        self._board.delayed = sum(network.delayed for network in self._networks)
 
     async def _note_orders(self) -> None:
         board = self._board
@@ -351,10 +371,11 @@ class Demo:
         for process in processes:
             process.discard()
         await self._server.close()
+        await self._zones.clean_up()
         for process in processes:
             await process.gone()
-        await self._storm.stop()
-        await self._drizzle.stop()
+        for network in self._networks:
+            await network.stop()
 
 
 def _board(plan: Plan) -> Board:
@@ -363,6 +384,7 @@ def _board(plan: Plan) -> Board:
         tallies[face.name].retries_told = face.tells_retries
     for share in plan.shares:
         tallies[share.face].orders += share.orders
+    tallies[FACE] = Tally(LABEL, 0)  # its facts are no orders
     return Board(plan.seed, plan.scale, tallies, {name: Flow(label) for name, label in flows.LABELS.items()})
 
 

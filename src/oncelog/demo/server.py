@@ -1,18 +1,25 @@
-"""The server of the demo: `oncelog serve` in a process of its own, killed and started again on the same port.
+"""The server of the demo: `oncelog serve` in a process of its own, killed and started again on the same ports.
 
-The port is kept by a socket that is bound and never listens: while the server is down nobody else is given it.
+A port is kept by a socket that is bound and never listens: while the server is down nobody else is given it.
 """
 
 import asyncio
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from oncelog.demo.network import HOST
 from oncelog.demo.processes import kill_session, session_gone
 from oncelog.errors import OncelogError
+
+PROTOCOLS: Final = ("http",)
+"""The faces that the server of the demo opens: a face that producers of the demo write through is named here."""
+
+ADVERTISED: Final[tuple[str, ...]] = ()
+"""Those of them whose clients connect to the address that the server names, not to the one that they were given."""
 
 READY_WITHIN_S: Final = 60.0
 """A start takes a second; recovery after a kill a little longer, a busy machine ten times that."""
@@ -34,29 +41,53 @@ class ServerFailed(OncelogError):
     """The server ended, hung or said something else than it should, although nobody had killed it."""
 
 
-class Server:
-    """One directory, one port, and the process that serves them at present, if any."""
+class Reservation:
+    """A free port that stays ours while nobody listens on it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind((HOST, 0))
+        self.port: int = self._socket.getsockname()[1]
+
+    def close(self) -> None:
+        """Give it back."""
+        self._socket.close()
+
+
+class Server:
+    """One directory, a port for each protocol, and the process that serves them at present, if any.
+
+    `settings` go to `oncelog serve --set`; they are read at each start.
+    """
+
+    def __init__(self, directory: Path, protocols: Sequence[str] = PROTOCOLS) -> None:
         self._directory = directory
+        self.settings: dict[str, str] = {
+            "storage.segment_bytes": str(SEGMENT_BYTES),
+            "storage.checkpoint_bytes": str(CHECKPOINT_BYTES),
+        }
+        self._reservations = {protocol: Reservation() for protocol in protocols}
         self._errors = directory.with_name(f"{directory.name}.stderr")
         self._process: asyncio.subprocess.Process | None = None
-        self._reservation = socket.socket()
-        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._reservation.bind((HOST, 0))
-        self.port: int = self._reservation.getsockname()[1]
+
+    def port(self, protocol: str) -> int:
+        """Where it listens for that protocol."""
+        return self._reservations[protocol].port
 
     @property
     def url(self) -> str:
-        """The way to it without a network in between."""
-        return f"http://{HOST}:{self.port}"
+        """The way to its HTTP face without a network in between."""
+        return f"http://{HOST}:{self.port('http')}"
 
     async def start(self) -> None:
         """Until it takes requests. Raises ServerFailed."""
         assert self._process is None
-        arguments = ["serve", "--data", os.fspath(self._directory), "--any-port", "--http", f"{HOST}:{self.port}"]
-        arguments += ["--set", f"storage.segment_bytes={SEGMENT_BYTES}"]
-        arguments += ["--set", f"storage.checkpoint_bytes={CHECKPOINT_BYTES}"]
+        arguments = ["serve", "--data", os.fspath(self._directory), "--any-port"]
+        for protocol in self._reservations:
+            arguments += [f"--{protocol}", f"{HOST}:{self.port(protocol)}"]
+        for key, value in self.settings.items():
+            arguments += ["--set", f"{key}={value}"]
         with self._errors.open("ab") as errors:
             # A session of its own: an interrupt from the keyboard reaches only us.
             self._process = await asyncio.create_subprocess_exec(
@@ -123,7 +154,8 @@ class Server:
         if process is not None:
             await process.wait()
             await session_gone(process.pid)
-        self._reservation.close()
+        for reservation in self._reservations.values():
+            reservation.close()
 
     def _stderr(self) -> str:
         return self._errors.read_bytes()[-_STDERR_SHOWN_BYTES:].decode(errors="replace").strip()

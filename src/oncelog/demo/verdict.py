@@ -23,6 +23,8 @@ from oncelog.demo.network import DRIZZLE, STORM, Weather
 from oncelog.demo.orders import CLOSING_FACE, TOPICS
 from oncelog.demo.places import Places
 from oncelog.demo.plan import DRIVER, PRODUCER, SERVER, Plan
+from oncelog.demo.plant import FACE, FACTS, facts_of
+from oncelog.demo.zones import STRIKES
 from oncelog.pipelines.ledger import lines_of
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ class Verdict(msgspec.Struct):
     """What was planned and did not happen, in words."""
     folder: str = ""
     """Where everything lies, if it was to be kept."""
+    zone_strikes: int = 0
+    """Kills and cuts in the other zone and on the way to it."""
 
 
 def verdict_of(
@@ -98,10 +102,13 @@ def verdict_of(
         cut=board.cut,
         report=str(report),
         not_shown=not_shown,
+        zone_strikes=board.zone_strikes,
     )
 
 
 def _records_of(plan: Plan, face: str) -> int:
+    if face == FACE:
+        return facts_of(plan.scale)
     return plan.orders_of(face) * len(TOPICS) + (face == CLOSING_FACE)
 
 
@@ -117,6 +124,8 @@ def _unstruck(plan: Plan, board: Board, weathers: Sequence[Weather]) -> Iterator
     for victim, count in kills.items():
         if count != plan.kills[victim]:
             yield f"{victim}: {count} times killed, {plan.kills[victim]} planned"
+    if board.zone_strikes != len(STRIKES):
+        yield f"other zone: {board.zone_strikes} kills and cuts, {len(STRIKES)} planned"
     if any(weather.drop for weather in weathers) and not board.dropped:
         yield "network: no answer was dropped"
     if any(weather.cut for weather in weathers) and not board.cut:
@@ -158,7 +167,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 """Heading in two lines, and the width: 80 together with the label."""
 
-NOTES: Final = {SALES: "sales (join)", REVENUE: "revenue (aggregate)"}
+NOTES: Final = {SALES: "sales (join)", REVENUE: "revenue (aggregate)", FACTS: "facts (other zone)"}
 
 Cell = int | None
 
@@ -211,6 +220,7 @@ def _words(verdict: Verdict) -> Iterator[Text]:
         f"killed with kill -9: server {verdict.server_kills} times, producers {verdict.producer_kills}, "
         f"Spark driver {verdict.driver_kills}"
     )
+    yield Text(f"other zone: {verdict.zone_strikes} strikes (server killed, forwarder killed, link cut)")
     yield Text(f"network: {verdict.dropped:,} answers dropped, {verdict.cut:,} connections cut")
     yield Text.assemble(
         (f"lost {audit.lost}, doubled {audit.doubled}", "bold green" if verdict.sound else "bold red"),

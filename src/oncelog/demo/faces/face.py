@@ -44,7 +44,8 @@ class Face(Protocol):
 class Told(msgspec.Struct, frozen=True):
     """What a producer is told."""
 
-    url: str
+    addresses: dict[str, str]
+    """By protocol, HOST:PORT of the server, or of the network before it."""
     face: str
     producer: str
     seed: int
@@ -81,7 +82,7 @@ class Context:
     """One life of one producer: what it has to write, and its ledger. For several threads."""
 
     def __init__(self, told: Told) -> None:
-        self.url = told.url
+        self.addresses = told.addresses
         self.producer = told.producer
         self.seed = told.seed
         self.orders = told.orders
@@ -99,6 +100,11 @@ class Context:
             records=sum(len(topics) for topics in self._confirmed.values()),
         )
         self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """Of the HTTP face."""
+        return f"http://{self.addresses['http']}"
 
     def order(self, number: int) -> Order:
         """The same in every life."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from oncelog.core import batch as codec
 from oncelog.core import facts
-from oncelog.core.command import Append, Commit, ConfirmCursor, CreateTopic, CursorMove, ExpectCursor, GetCursor
+from oncelog.core.command import Append, Commit, ConfirmCursor, CursorMove, ExpectCursor, GetCursor
 from oncelog.core.command import GetReceipt as GetReceiptCommand
 from oncelog.core.content_type import JSON
 from oncelog.core.facts import Attachment, Fact, FactInvalid
@@ -21,7 +21,6 @@ from oncelog.core.outcome import (
     OffsetGone,
     ReceiptFound,
     Refusal,
-    TopicDone,
     TopicMissing,
 )
 from oncelog.errors import BatchInvalid
@@ -30,7 +29,7 @@ from oncelog.protocols.bsfg import objects
 from oncelog.protocols.bsfg.connect import RpcError
 from oncelog.protocols.bsfg.messages import Message
 from oncelog.protocols.bsfg.refusal_map import error_of
-from oncelog.protocols.bsfg.zone import CONSUMER_SCOPE, FACT_CONFIG, Find, Steps, Zone
+from oncelog.protocols.bsfg.zone import CONSUMER_SCOPE, FACT_CONFIG, Find, Steps, Zone, appended
 
 FETCH_LIMIT_MAX: Final = 1_000
 """Facts of one page. A page is also bounded in bytes; this bounds the work of encoding it."""
@@ -55,12 +54,7 @@ def append_fact(zone: Zone, request: Message) -> Steps:
     topic = zone.stream_for(fact.subject)
     batch = codec.encode_one(record.value, record.timestamp_ms, record.key, record.headers)
     command = Append(topic, 0, batch, 1, record.digest, message_id=record.message_id, content_type=JSON)
-    outcome = yield command
-    if isinstance(outcome, TopicMissing):
-        made = yield CreateTopic(topic, config=FACT_CONFIG)
-        if not isinstance(made, TopicDone):
-            raise error_of(made, f"the topic {topic} cannot be made")
-        outcome = yield command
+    outcome = yield from appended(zone, command, FACT_CONFIG)
     if isinstance(outcome, IdConflict):
         raise _conflict(zone, fact, outcome)
     if not isinstance(outcome, Confirmed):

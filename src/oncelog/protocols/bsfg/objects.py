@@ -15,17 +15,17 @@ from typing import Any, Final, NamedTuple
 
 from oncelog.core import batch as codec
 from oncelog.core import facts
-from oncelog.core.command import Append, CreateTopic, GetReceipt
+from oncelog.core.command import Append, GetReceipt
 from oncelog.core.facts import Attachment, FactInvalid
 from oncelog.core.message_id import DIGEST_BYTES
-from oncelog.core.outcome import Confirmed, IdConflict, NotFound, ReceiptFound, Refusal, TopicDone, TopicMissing
+from oncelog.core.outcome import Confirmed, IdConflict, NotFound, ReceiptFound, Refusal, TopicMissing
 from oncelog.core.rows import FOREVER, TopicConfig
 from oncelog.errors import BatchInvalid
 from oncelog.limits import MIB
 from oncelog.protocols.bsfg.connect import RpcError
 from oncelog.protocols.bsfg.messages import Message
 from oncelog.protocols.bsfg.refusal_map import error_of
-from oncelog.protocols.bsfg.zone import Find, Steps, Zone
+from oncelog.protocols.bsfg.zone import Find, Steps, Zone, appended
 
 CALL_BYTES_MAX: Final = 3 * MIB
 """What PutObject and GetObject carry: one batch. Larger objects are streamed at /bsfg/objects/<bucket>/<key>."""
@@ -82,7 +82,7 @@ def checked_name(bucket: str, key: str) -> None:
         raise RpcError("invalid_argument", str(invalid)) from None
 
 
-def put_object(_zone: Zone, request: Message) -> Steps:
+def put_object(zone: Zone, request: Message) -> Steps:
     """Store an object, once."""
     bucket, key, media_type = (request.get(name, "") for name in ("bucket", "key", "media_type"))
     blob: bytes = request.get("blob", b"")
@@ -99,10 +99,7 @@ def put_object(_zone: Zone, request: Message) -> Steps:
     batch = codec.encode([(0, 0, key.encode(), blob, headers)])
     claimed = claimed_digest(digest, len(blob), media_type)
     command = Append(topic_of(bucket), 0, batch, 1, claimed, message_id=key.encode())
-    outcome = yield command
-    if isinstance(outcome, TopicMissing):
-        yield from made_topic(topic_of(bucket))
-        outcome = yield command
+    outcome = yield from appended(zone, command, OBJECT_CONFIG)
     if isinstance(outcome, IdConflict):
         raise taken(bucket, key)
     if not isinstance(outcome, Confirmed):
@@ -114,13 +111,6 @@ def taken(bucket: str, key: str) -> RpcError:
     """The error of a key that holds another object."""
     text = f"{bucket}/{key} holds other content. Objects are immutable: store this one under another key."
     return RpcError("already_exists", f"conflicting_duplicate: {text} Nothing was written.")
-
-
-def made_topic(topic: str) -> Any:
-    """Steps that make the topic of a bucket."""
-    made = yield CreateTopic(topic, config=OBJECT_CONFIG)
-    if not isinstance(made, TopicDone):
-        raise error_of(made, f"the topic {topic} cannot be made")
 
 
 def get_object(_zone: Zone, request: Message) -> Steps:

@@ -6,8 +6,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from oncelog.core import facts
-from oncelog.core.command import Command
+from oncelog.core.command import Append, Command, CreateTopic
 from oncelog.core.content_type import JSON
+from oncelog.core.outcome import Confirmed, TopicMissing
 from oncelog.core.rows import FOREVER, TopicConfig
 from oncelog.protocols.bsfg.messages import Message
 
@@ -27,7 +28,15 @@ class Find(NamedTuple):
     bytes_max: int
 
 
-Ask: TypeAlias = Command | Find
+class Prepared(NamedTuple):
+    """Submit one command right behind another one, whose reply nobody wants. Between two replies another call could
+    come in: what is pipelined would be stored in another order than it was sent."""
+
+    before: Command
+    command: Command
+
+
+Ask: TypeAlias = Command | Find | Prepared
 """What a call asks the server for: a command, or records."""
 
 Steps: TypeAlias = Generator[Ask, Any, Message]
@@ -53,8 +62,23 @@ class Zone:
         self.name = name
         self.name_of = name_of
         """The topic and partition of a stream id."""
+        self.topics_made: set[str] = set()
+        """Topics that are known to be there."""
         self._routes = tuple(sorted(routes, key=lambda route: len(route.prefix), reverse=True))
 
     def stream_for(self, subject: str) -> str:
         """The topic of facts about a subject: that of the longest prefix, else `facts.operational`."""
         return next((route.stream for route in self._routes if subject.startswith(route.prefix)), facts.OPERATIONAL)
+
+
+def appended(zone: Zone, command: Append, config: TopicConfig) -> Any:
+    """Steps that return the outcome of an append to a topic that is made when it is first needed."""
+    topic = command.topic
+    if topic in zone.topics_made:
+        outcome = yield command
+        if not isinstance(outcome, TopicMissing):
+            return outcome
+    outcome = yield Prepared(CreateTopic(topic, config=config), command)
+    if isinstance(outcome, Confirmed):
+        zone.topics_made.add(topic)
+    return outcome

@@ -9,7 +9,7 @@ from oncelog.engine.engine import Engine
 from oncelog.protocols.bsfg import service
 from oncelog.protocols.bsfg.connect import Answer
 from oncelog.protocols.bsfg.service import Call
-from oncelog.protocols.bsfg.zone import Find, Zone
+from oncelog.protocols.bsfg.zone import Find, Prepared, Zone
 from oncelog.servers.counts import Counts
 
 OnAnswer = Callable[[Answer], None]
@@ -32,6 +32,10 @@ class Boundary:
             on_answer(begun)
         else:
             _Running(self, begun, on_answer).go_on(None)
+
+
+def _ignore(_outcome: Outcome) -> None:
+    """What comes of it shows in the outcome of the command behind it."""
 
 
 class _Running:
@@ -63,6 +67,9 @@ class _Running:
                     self._answer(asked)
                 elif isinstance(asked, Find):
                     self._engine.read(asked.topic, 0, asked.offset, asked.bytes_max, self.go_on)
+                elif isinstance(asked, Prepared):
+                    self._engine.submit(asked.before, _ignore)
+                    self._engine.submit(asked.command, self._told)
                 else:
                     self._engine.submit(asked, self._told)
         finally:
