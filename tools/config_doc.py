@@ -5,7 +5,19 @@ The structs say it once, this copies it. `tests/cli/test_config.py` fails when t
 
 from pathlib import Path
 
-from oncelog.servers.settings import FACE_SETTINGS, SERVER_TABLES, SETTINGS, Setting, declared, spelled
+import msgspec
+
+from oncelog.servers.settings import (
+    ARRAY_SETTINGS,
+    ARRAYS,
+    FACE_SETTINGS,
+    FORMS,
+    SERVER_TABLES,
+    SETTINGS,
+    Setting,
+    declared,
+    spelled,
+)
 from tools.limits_doc import spell
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,7 +41,7 @@ are in [limits.md](limits.md).
 
 TITLES = {"": "The log"} | {name: f"`[{name}]`" for name in (*FACE_SETTINGS, *SERVER_TABLES)}
 
-TYPES = {bool: "true or false", int: "whole number", str: "address", Path: "path"}
+TYPES = {bool: "true or false", int: "whole number", str: "text", Path: "path", tuple: "list of texts"}
 
 
 def range_of(setting: Setting) -> str:
@@ -37,13 +49,15 @@ def range_of(setting: Setting) -> str:
         least, most = setting.meta.ge, setting.meta.le
         bounds = f"{spell(setting.key.upper(), least)} to {spell(setting.key.upper(), most)}"
         return bounds + (f", a multiple of {setting.meta.multiple_of}" if setting.meta.multiple_of else "")
-    if setting.kind is str:
-        return "HOST:PORT" if setting.meta.pattern is None else str(setting.meta.title)
-    return ""
+    if setting.form is FORMS["address"]:
+        return "HOST:PORT"
+    return str(setting.meta.title) if setting.meta.pattern is not None else ""
 
 
 def default_of(setting: Setting) -> str:
-    if setting.default is None:
+    if setting.default is msgspec.NODEFAULT:
+        return "must be given"
+    if setting.default in (None, ()):
         return "none"
     if setting.kind is int:
         return spell(setting.key.upper(), setting.default)
@@ -55,6 +69,12 @@ def row(setting: Setting) -> str:
     meaning = str(setting.meta.description)
     kind = TYPES[setting.kind] if setting.meta.pattern is None else "text"
     return f"| `{name}` | {kind} | {default_of(setting)} | {range_of(setting)} | {meaning} |"
+
+
+def array_rows(name: str) -> str:
+    """What one table of an array has."""
+    rows = [row(setting) for setting in ARRAY_SETTINGS[name].values()]
+    return "\n".join(rows)
 
 
 def example() -> str:
@@ -82,6 +102,9 @@ def render() -> str:
         rows = [row(setting) for key, setting in SETTINGS.items() if key.rpartition(".")[0] == table]
         page += f"\n## {title}\n\n| key | type | default | range | meaning |\n|---|---|---|---|---|\n"
         page += "\n".join(rows) + "\n"
+    for name, struct in ARRAYS.items():
+        page += f"\n## `[[{name}]]`\n\n{' '.join((struct.__doc__ or '').split())} Only in a file.\n\n"
+        page += f"| key | type | default | range | meaning |\n|---|---|---|---|---|\n{array_rows(name)}\n"
     return page + f"\n## A whole file\n\nEvery default, written out.\n\n```toml\n{example()}```\n"
 
 

@@ -226,3 +226,50 @@ def test_example_on_the_page_says_the_defaults(file: Path) -> None:
     assert block
     file.write_text(block[1])
     assert load(file, {}) == load(None, {"data": Path("/var/lib/oncelog")})
+
+
+# --- arrays of tables ------------------------------------------------------------------------------------------
+
+PEER = """data = "d"
+zone = "plant-7"
+
+[[peer]]
+name = "centre"
+token_file = "centre.token"
+append_subjects = ["facts.operational.>"]
+
+[[peer]]
+name = "lab"
+"""
+
+
+def test_array_of_tables_is_read_in_its_order(file: Path) -> None:
+    file.write_text(PEER)
+    settings = load(file, {"zone": "plant-8"})
+    assert settings.zone == "plant-8"
+    assert [peer.name for peer in settings.peer] == ["centre", "lab"]
+    assert settings.peer[0].token_file == Path("centre.token")
+    assert settings.peer[0].append_subjects == ("facts.operational.>",)
+    assert settings.peer[1].append_subjects == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[peer]]\n", "peer[1].name: is missing"),
+        ("[peer]\nname = 'a'\n", "peer = {'name': 'a'}: is an array of tables (allowed: [[peer]] and keys below it)"),
+        ("[[peer]]\nname = 'a'\n[[peer]]\nnam = 'b'\n", 'peer[2].nam = "b": there is no such key'),
+        ("[[peer]]\nname = 'a b'\n", 'peer[1].name = "a b": has another form'),
+        ("[[peer]]\nname = 'a'\nconsumers = 'c'\n", 'peer[1].consumers = "c": is not a list of texts'),
+        ("[[peer]]\nname = 'a'\nconsumers = ['']\n", 'peer[1].consumers = "": is empty'),
+        ("[[peer]]\nname = 'a'\ntoken_file = 3\n", "peer[1].token_file = 3: has another type"),
+        ("zone = 'a b'", 'zone = "a b": has another form'),
+    ],
+)
+def test_array_of_tables_is_refused_with_the_reason(file: Path, text: str, message: str) -> None:
+    assert refused(file, text).startswith(message)
+
+
+def test_command_line_cannot_give_an_array_of_tables() -> None:
+    with pytest.raises(SettingsInvalid, match=r"peer = 1: is an array of tables .allowed: \[\[peer\]\] in a file"):
+        load(None, {"data": Path("d"), "peer": 1})

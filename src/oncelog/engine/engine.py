@@ -97,6 +97,8 @@ class Engine:
             settings.checkpoint_bytes,
         )
         self._replayed_entries = store.replayed_entries
+        self.log_id = store.journal.log_id
+        """What the log calls itself to clients; the same after every start."""
         self.follow = Follow(store.view)
         reader = ReaderThread(loop.call_soon_threadsafe, self._fail)
         self.reads = Reads(store, self.lookups, self.follow, reader, loop, self._guard)

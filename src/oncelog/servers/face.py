@@ -15,6 +15,7 @@ from oncelog.engine.engine import Engine
 from oncelog.servers.back_pressure import BackPressure
 from oncelog.servers.counts import Counts
 from oncelog.servers.face_settings import Address, FaceSettings
+from oncelog.servers.peers import PeerSettings
 from oncelog.servers.unsent import UnsentBytes
 
 
@@ -53,6 +54,7 @@ class FaceContext:
         journal: Path | None = None,
         say: Callable[[str], None] = lambda _note: None,
         zone: str = "local",
+        peers: tuple[PeerSettings, ...] = (),
     ) -> None:
         self.engine = engine
         self.loop = loop
@@ -64,11 +66,18 @@ class FaceContext:
         """Writes one line to whoever runs the server."""
         self.zone = zone
         """The name of the zone that this server is, for what carries facts between zones."""
+        self.peers = peers
+        """The other zones that may call."""
         self.back_pressure = BackPressure(engine)
         self.unsent = UnsentBytes(limits.UNSENT_BYTES_MAX)
         """Bytes of answers that clients have not taken: reads of every face enter here."""
         self.faces: list[Face] = []
         """All faces of this server, in the order in which they start."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The name of the log that clients are told: made at its first start, the same after every other one."""
+        return self.engine.log_id
 
 
 MakeFace = Callable[[FaceContext, FaceSettings], Face]

@@ -14,7 +14,10 @@ from msgspec import Meta
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 
-ADDRESS: Final = Meta(description="Where to listen. An IPv6 host stands in brackets; port 0 is any free one")
+ADDRESS_FORM: Final = {"form": "address"}
+ADDRESS: Final = Meta(
+    description="Where to listen. An IPv6 host stands in brackets; port 0 is any free one", extra=ADDRESS_FORM
+)
 """What every face says of its `address`."""
 
 
@@ -89,5 +92,8 @@ class AdvertisingSettings(FaceSettings, frozen=True, kw_only=True):
 
     advertise: Annotated[
         str | None,
-        Meta(description="The address that clients are told to connect to; if not set, the one that they dialled"),
+        Meta(
+            description="The address that clients are told to connect to; if not set, the one that they dialled",
+            extra=ADDRESS_FORM,
+        ),
     ] = None

@@ -56,7 +56,8 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     await try_addresses(settings.faces, loop)
     engine = _opened(settings, loop)
     journal = None if settings.data is None else journal_directory(settings.data)
-    context = FaceContext(engine, loop, backlog=backlog, journal=journal, say=_say, zone=settings.zone)
+    zones = settings.zone, settings.peer
+    context = FaceContext(engine, loop, backlog=backlog, journal=journal, say=_say, zone=zones[0], peers=zones[1])
     assembly = Assembly(context, with_connections(settings.faces, connections))
     try:
         await assembly.start()

@@ -10,7 +10,8 @@ import difflib
 import re
 import tomllib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -26,6 +27,9 @@ from oncelog.errors import OncelogError
 from oncelog.limits import KIB, MIB
 from oncelog.servers.face_settings import MINUTE_MS, FaceSettings, parse_address
 from oncelog.servers.faces import FACES, FaceKind, resolved
+from oncelog.servers.peers import PeerSettings
+
+TEXT_CHARACTERS_MAX: Final = 400
 
 COMMAND_LINE: Final = "command line"
 GIVEN_CHARACTERS_MAX: Final = 60
@@ -149,6 +153,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     transactions: TransactionSettings = TransactionSettings()
     faces: dict[str, FaceSettings] = {}
     """The settings of every face, by its name, in the order of the list of faces."""
+    peer: tuple[PeerSettings, ...] = ()
 
     @property
     def engine(self) -> engine.Settings:
@@ -158,14 +163,46 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 # --- what there is ---------------------------------------------------------------------------------------------
 
 
+class Form(NamedTuple):
+    """What a text must look like."""
+
+    check: Callable[[str], object]
+    """Raises ValueError, which says what is wrong."""
+    allowed: str
+
+
+def _check_text(text: str) -> None:
+    if not text or not text.isprintable() or len(text) > TEXT_CHARACTERS_MAX:
+        raise ValueError("is empty, too long or not printable")
+
+
+def _check_pattern(pattern: str, text: str) -> None:
+    if re.fullmatch(pattern, text) is None:
+        raise ValueError("has another form")
+
+
+FORMS: Final = {
+    "address": Form(parse_address, ADDRESS_ALLOWED),
+    "": Form(_check_text, f"text of 1 to {TEXT_CHARACTERS_MAX} printable characters"),
+}
+
+
 class Setting(NamedTuple):
     """One key, as its struct declares it."""
 
     key: str
     kind: type
-    """bool, int, str or Path."""
+    """bool, int, str, Path, or tuple of str."""
     default: object
     meta: Meta
+
+    @property
+    def form(self) -> Form:
+        """Of a text, or of each text in a list."""
+        pattern = self.meta.pattern
+        if pattern is not None:
+            return Form(partial(_check_pattern, pattern), str(self.meta.title))
+        return FORMS[(self.meta.extra or {}).get("form", "")]
 
     @property
     def allowed(self) -> str:
@@ -173,8 +210,10 @@ class Setting(NamedTuple):
             return "true or false"
         if self.kind is Path:
             return "a path, in quotes"
+        if self.kind is tuple:
+            return f"a list, each {self.form.allowed}"
         if self.kind is str:
-            return ADDRESS_ALLOWED if self.meta.pattern is None else str(self.meta.title)
+            return self.form.allowed
         bounds = f"a whole number, {self.meta.ge:,} to {self.meta.le:,}"
         return bounds + (f", a multiple of {self.meta.multiple_of}" if self.meta.multiple_of else "")
 
@@ -192,6 +231,9 @@ SERVER_TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "transactions": TransactionSettings,
 }
 """The tables that belong to no face, by their names: fields of ServerSettings. A table more is one line here."""
+
+ARRAYS: Final[dict[str, type[msgspec.Struct]]] = {"peer": PeerSettings}
+"""Arrays of tables, `[[name]]` in a file: fields of ServerSettings. The command line cannot give them."""
 
 FACE_SETTINGS: Final = {kind.name: face_settings_class(kind) for kind in FACES}
 
@@ -214,10 +256,14 @@ def _declared_by(struct: type[msgspec.Struct], prefix: str) -> Iterator[Setting]
         kind, meta = get_args(hint)
         if get_origin(kind) in (Union, types.UnionType):
             kind = next(option for option in get_args(kind) if option is not types.NoneType)
+        kind = get_origin(kind) or kind
         yield Setting(prefix + field.name, kind, field.default, meta)
 
 
 SETTINGS: Final = {setting.key: setting for setting in declared()}
+ARRAY_SETTINGS: Final = {
+    name: {setting.key: setting for setting in _declared_by(struct, f"{name}.")} for name, struct in ARRAYS.items()
+}
 TABLES: Final = frozenset(key.partition(".")[0] for key in SETTINGS if "." in key)
 
 
@@ -264,7 +310,9 @@ def _flat(source: str, document: dict[str, Any]) -> dict[str, object]:
     """`{"http": {"idle_ms": 1}}` as `{"http.idle_ms": 1}`. No key holds a table of its own."""
     flat: dict[str, object] = {}
     for name, value in document.items():
-        if name not in TABLES:
+        if name in ARRAYS:
+            flat[name] = _array(source, name, value)
+        elif name not in TABLES:
             flat[name] = value
         elif isinstance(value, dict):
             flat |= {f"{name}.{key}": inner for key, inner in value.items()}
@@ -273,34 +321,73 @@ def _flat(source: str, document: dict[str, Any]) -> dict[str, object]:
     return flat
 
 
+def _array(source: str, name: str, value: object) -> tuple[msgspec.Struct, ...]:
+    """The tables of an array, each checked."""
+    if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
+        raise SettingsInvalid(
+            source, name, "is an array of tables", given=value, allowed=f"[[{name}]] and keys below it"
+        )
+    known, struct = ARRAY_SETTINGS[name], ARRAYS[name]
+    tables: list[msgspec.Struct] = []
+    for number, table in enumerate(value, start=1):
+        place = f"{name}[{number}]"
+        given: dict[str, object] = {}
+        for key, inner in table.items():
+            setting = known.get(f"{name}.{key}")
+            if setting is None:
+                allowed = ", ".join(each.key.rpartition(".")[2] for each in known.values())
+                raise SettingsInvalid(source, f"{place}.{key}", "there is no such key", given=inner, allowed=allowed)
+            given[key] = _check_value(source, f"{place}.{key}", setting, inner)
+        for setting in known.values():
+            key = setting.key.rpartition(".")[2]
+            if setting.default is msgspec.NODEFAULT and key not in given:
+                raise SettingsInvalid(source, f"{place}.{key}", "is missing", allowed=setting.allowed)
+        tables.append(struct(**given))
+    return tuple(tables)
+
+
 def _checked(source: str, flat: Mapping[str, object]) -> dict[str, object]:
     return {key: _check(source, key, value) for key, value in flat.items()}
 
 
 def _check(source: str, key: str, value: object) -> object:
+    if key in ARRAYS:
+        if source != COMMAND_LINE:
+            return value  # `_flat` has checked it
+        raise SettingsInvalid(source, key, "is an array of tables", given=value, allowed=f"[[{key}]] in a file")
     setting = SETTINGS.get(key)
     if setting is None:
         raise _unknown(source, key, value)
+    return _check_value(source, key, setting, value)
+
+
+def _check_value(source: str, key: str, setting: Setting, value: object) -> object:
     if setting.kind is Path:
         if not isinstance(value, str | Path):
             raise SettingsInvalid(source, key, "has another type", given=value, allowed=setting.allowed)
         if not str(value) or "\0" in str(value):
             raise SettingsInvalid(source, key, "is no path", given=value, allowed=setting.allowed)
         return Path(value)
+    if setting.kind is tuple:
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise SettingsInvalid(source, key, "is not a list of texts", given=value, allowed=setting.allowed)
+        return tuple(_check_form(source, key, setting, text) for text in value)
     # A bool is an int to Python, not to whoever wrote the file.
     if type(value) is not setting.kind:
         raise SettingsInvalid(source, key, "has another type", given=value, allowed=setting.allowed)
-    if isinstance(value, str) and setting.meta.pattern is not None:
-        if re.fullmatch(setting.meta.pattern, value) is None:
-            raise SettingsInvalid(source, key, "has another form", given=value, allowed=setting.allowed)
-    elif isinstance(value, str):
-        try:
-            parse_address(value)
-        except ValueError as error:
-            raise SettingsInvalid(source, key, str(error), given=value, allowed=setting.allowed) from error
+    if isinstance(value, str):
+        _check_form(source, key, setting, value)
     elif isinstance(value, int) and not isinstance(value, bool):
         _check_bounds(source, setting, value)
     return value
+
+
+def _check_form(source: str, key: str, setting: Setting, text: str) -> str:
+    try:
+        setting.form.check(text)
+    except ValueError as error:
+        raise SettingsInvalid(source, key, str(error), given=text, allowed=setting.allowed) from error
+    return text
 
 
 def _check_bounds(source: str, setting: Setting, value: int) -> None:

@@ -46,6 +46,7 @@ from oncelog.storage.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentFiles,
     list_files,
+    log_id,
     segment_name,
 )
 from oncelog.storage.spares import RESERVE_SPARES, Spares, create_first_segment
@@ -422,6 +423,11 @@ class Journal(DurableGroups):
     @property
     def spares_missing(self) -> int:
         return SPARES_WANTED - len(self._spares.ready)
+
+    @property
+    def log_id(self) -> str:
+        """What the log calls itself to clients."""
+        return log_id(self._files.header.identity)
 
     @property
     def stats(self) -> JournalStats:

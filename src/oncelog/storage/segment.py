@@ -22,7 +22,9 @@ Invariant: the segments present are contiguous. They are added at the end and dr
 a directory sync in between, so a gap is damage.
 """
 
+import base64
 import functools
+import hashlib
 import mmap
 from struct import Struct
 from typing import Final, NamedTuple
@@ -147,6 +149,16 @@ def prepare_file(disk: Disk, name: str, header: SegmentHeader) -> None:
         write_all(file, [memoryview(piece)], position)
         file.fdatasync()
         position += size
+
+
+LOG_ID_BYTES: Final = 16
+
+
+def log_id(identity: bytes) -> str:
+    """What a log calls itself to clients: made with its journal, never changed. The identity itself stays unknown to
+    them, since it makes the checksums of frames."""
+    digest = hashlib.sha256(b"oncelog log id\0" + identity).digest()[:LOG_ID_BYTES]
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 class SegmentFiles:
