@@ -97,8 +97,6 @@ class Engine:
             settings.checkpoint_bytes,
         )
         self._replayed_entries = store.replayed_entries
-        self.log_id = store.journal.log_id
-        """What the log calls itself to clients; the same after every start."""
         self.follow = Follow(store.view)
         reader = ReaderThread(loop.call_soon_threadsafe, self._fail)
         self.reads = Reads(store, self.lookups, self.follow, reader, loop, self._guard)
@@ -210,6 +208,11 @@ class Engine:
             self.reads.bytes_planned,
             self._journal.cut_at,
         )
+
+    @property
+    def log_id(self) -> str:
+        """What the log calls itself to clients; the same after every start."""
+        return self._journal.log_id
 
     @property
     def overloaded(self) -> bool:
