@@ -27,6 +27,7 @@ import msgspec
 from oncelog import limits
 from oncelog.cli.screen import when
 from oncelog.spark import java as spark_java
+from oncelog.storage.clock_note import read_clock_note
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -143,7 +144,11 @@ def clock(directory: Path, now_ms: int) -> Check:
     found = f"{when(now_ms)} UTC"
     if now_ms < RELEASED_MS:
         return Check("clock", "fail", found, "it was never set: set it, and keep it set with NTP")
-    newest_ms = 0
+    noted_ms = read_clock_note(directory) // 1_000_000
+    if noted_ms and now_ms - noted_ms > limits.CLOCK_JUMP_MAX_MS:
+        hint = "set it right, or start with --accept-clock if it is right"
+        return Check("clock", "warn", f"{found}, the log's last time is {when(noted_ms)}", hint)
+    newest_ms = noted_ms
     for path in (*directory.glob("journal/*"), *directory.glob("index/*")):
         with suppress(OSError):  # as below
             newest_ms = max(newest_ms, int(path.stat().st_mtime * 1000))

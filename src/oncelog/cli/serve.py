@@ -85,6 +85,10 @@ def serve_command(
     zone: Annotated[
         str | None, typer.Option("--zone", metavar="NAME", help="The name of this zone, for BSFG [local].")
     ] = None,
+    accept_clock: Annotated[
+        bool,
+        typer.Option("--accept-clock", help="Start also if this machine's clock is far ahead of the log, once."),
+    ] = False,
     any_port: Annotated[
         bool, typer.Option("--any-port", help="Every face without an address here takes any free port of 127.0.0.1.")
     ] = False,
@@ -109,14 +113,10 @@ def serve_command(
     from oncelog.servers.settings import SettingsInvalid, load
     from oncelog.storage.disk import NO_SPACE
 
-    flags = {"data": "--data", "in_memory": "--in-memory", "zone": "--zone"} | FLAGS
+    flags = {"data": "--data", "in_memory": "--in-memory", "zone": "--zone", "clock.accept": "--accept-clock"} | FLAGS
     given: dict[str, object] = {"data": data, "in_memory": in_memory or None, "zone": zone} | faces
-    overrides = {key: value for key, value in given.items() if value is not None}
-    for assignment in settings or []:
-        key, value = _assignment(assignment)
-        if given.get(key) is not None:
-            raise typer.BadParameter(f"{assignment!r} stands beside {flags[key]}: say it once", param_hint="--set")
-        overrides[key] = value
+    given["clock.accept"] = accept_clock or None
+    overrides = _overrides(given, flags, settings or [])
     if any_port:
         overrides = {f"{kind.name}.address": ANY_PORT for kind in FACES} | overrides
     try:
@@ -139,6 +139,17 @@ def serve_command(
     if code == exits.DONE and sys.stderr.isatty():
         typer.echo("oncelog: stopped; every request that was accepted is answered", err=True)
     raise typer.Exit(code)
+
+
+def _overrides(given: dict[str, object], flags: dict[str, str], settings: list[str]) -> dict[str, object]:
+    """What the options say, and what `--set` says beside them."""
+    overrides = {key: value for key, value in given.items() if value is not None}
+    for assignment in settings:
+        key, value = _assignment(assignment)
+        if given.get(key) is not None:
+            raise typer.BadParameter(f"{assignment!r} stands beside {flags[key]}: say it once", param_hint="--set")
+        overrides[key] = value
+    return overrides
 
 
 def _ready(data: Path | None, line: str) -> None:

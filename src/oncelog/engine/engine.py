@@ -18,7 +18,7 @@ from oncelog.core.command import Command, Publish
 from oncelog.core.names import command_refused
 from oncelog.core.outcome import Outcome, Refusal, Stopping
 from oncelog.core.txn import DEFAULT_TIMEOUTS, TxnTimeouts
-from oncelog.engine.clock import SteadyClock
+from oncelog.engine.clock import LogClock
 from oncelog.engine.commit_loop import CommitLoop
 from oncelog.engine.damage import damaged
 from oncelog.engine.follow import Follow
@@ -49,6 +49,10 @@ class Settings(msgspec.Struct, gc=False):
     segment_bytes: int = limits.SEGMENT_BYTES_DEFAULT
     checkpoint_bytes: int = limits.CHECKPOINT_BYTES
     txn_timeouts: TxnTimeouts = DEFAULT_TIMEOUTS
+    clock_settle_ms: int = limits.CLOCK_SETTLE_MS
+    clock_jump_max_ms: int = limits.CLOCK_JUMP_MAX_MS
+    accept_clock: bool = False
+    """Open the log also if the wall clock is further ahead of it than it may jump."""
 
 
 class Engine:
@@ -67,10 +71,12 @@ class Engine:
         durability: Durability,
         fatal: Fatal,
         clock: Callable[[], int] | None = None,
+        log_clock: LogClock | None = None,
         close_files: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
-        self._clock = clock = clock or SteadyClock(store.state.time_ns)
+        self.log_clock = log_clock or LogClock(store.state.time_ns)
+        self._clock = clock = clock or self.log_clock
         self._fatal = fatal
         self._guard = Guard(self._fail)
         self._close_files = close_files
@@ -79,7 +85,7 @@ class Engine:
         self._index = store.index
         self._building = IndexBuilding(builder, loop, self._built, self._index_full, self._fail)
         self._timers = store.timers
-        self._timers.timeouts = settings.txn_timeouts
+        store.timers.timeouts = settings.txn_timeouts
         self.view = store.view
         self.commits = CommitLoop(store.state, store.journal, store.index, store.places, store.view, clock)
         self.commits.on_applied = store.timers.applied
@@ -117,14 +123,12 @@ class Engine:
         self._moved_at_give_back = store.journal.durable_group * limits.FRAME_ALIGN_BYTES
         self._stopped_waiters: list[asyncio.Future[None]] = []
         self._told_none_waits: list[Callable[[], None]] = []
-        self._writer = GroupWriter(store.journal, loop.call_soon_threadsafe, self._written, self._fail)
-        writer = self._writer
+        post, guard = loop.call_soon_threadsafe, self._guard
+        self._writer = writer = GroupWriter(store.journal, post, self._written, self._fail)
         self._poller = Poller(
-            loop, store.journal, writer.seconds, self._written, writer.write, self._guard, time.perf_counter
+            loop, store.journal, writer.seconds, self._written, writer.write, guard, time.perf_counter
         )
-        self._spares = SpareKeeper(
-            store.journal, loop.call_soon_threadsafe, self._spare_ready, self._disk_full, self._fail
-        )
+        self._spares = SpareKeeper(store.journal, post, self._spare_ready, self._disk_full, self._fail)
         self._spares.ask()
         self._timer = loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
 
@@ -206,6 +210,8 @@ class Engine:
             self._replayed_entries,
             len(self.retention.held_back),
             self.reads.bytes_planned,
+            self.log_clock.skew_ns,
+            self.log_clock.steps,
             self._journal.cut_at,
         )
 
@@ -351,6 +357,8 @@ class Engine:
                 self._prove()
             self.generations.evict()
             self._give_back_memory()
+            if self.log_clock.note_is_due():
+                self.reads.thread.ask(self.log_clock.note, lambda _: None)
             self._schedule_cleaning()
             self._timer = self._loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
 
@@ -383,6 +391,7 @@ class Engine:
                 self._prove()
                 await self._drained()
             await self._checkpointed()
+            self.log_clock.note()
         self._poller.stop()
         self._writer.stop()
         self._spares.stop()

@@ -7,15 +7,18 @@ import os
 import secrets
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 
 from oncelog import limits
+from oncelog.engine.clock import LogClock, check_clock
 from oncelog.engine.engine import Engine, Settings
 from oncelog.engine.guard import Fatal
 from oncelog.engine.index_building import catch_up
 from oncelog.engine.store import Store, open_store
 from oncelog.errors import StorageError
 from oncelog.storage.allocator import keep_large_blocks
+from oncelog.storage.clock_note import read_clock_note, write_clock_note
 from oncelog.storage.disk import MemoryDisk, PosixDisk
 from oncelog.storage.index.builder import Builder, InlineBuilder
 from oncelog.storage.index.child import ChildBuilder, index_directory, journal_directory, wait_for_builder
@@ -77,6 +80,7 @@ def open_engine(
             segment_bytes=settings.segment_bytes,
             salt=secrets.randbits(128),
         )
+        log_clock = _log_clock(directory, max(store.state.time_ns, read_clock_note(directory)), settings)
         store.journal.go_direct(disk)
         builder = ChildBuilder(directory, store.journal.mirror)
     except BaseException:
@@ -87,7 +91,28 @@ def open_engine(
         disk.close()
         raise
     _tune()
-    return Engine(store, builder, loop, settings=settings, durability="fdatasync", fatal=fatal, close_files=disk.close)
+    return Engine(
+        store,
+        builder,
+        loop,
+        settings=settings,
+        durability="fdatasync",
+        fatal=fatal,
+        log_clock=log_clock,
+        close_files=disk.close,
+    )
+
+
+def _log_clock(directory: Path, last_known_ns: int, settings: Settings) -> LogClock:
+    """Raises ClockRefused."""
+    if not settings.accept_clock:
+        check_clock(last_known_ns, settings.clock_jump_max_ms)
+    return LogClock(
+        last_known_ns,
+        settle_ms=settings.clock_settle_ms,
+        jump_max_ms=settings.clock_jump_max_ms,
+        write_note=partial(write_clock_note, directory),
+    )
 
 
 def open_in_memory(

@@ -32,5 +32,9 @@ class Statistics(NamedTuple):
     """Streams that keep more than their topic allows, since a pinned consumer needs it."""
     bytes_read: int
     """Stored bytes that reads were planned to fetch."""
+    clock_skew_ns: int
+    """How far the log's time is ahead of the wall clock; below 0 if it is behind."""
+    clock_steps: int
+    """How often the log took over a wall clock that stayed ahead."""
     cut_at: str
     """Where the start cut a torn group off the journal; empty if there was none."""

@@ -68,6 +68,19 @@ come back."""
 HEAP_KEPT_BYTES: Final = 16 * MIB
 """Free memory that the allocator keeps at the end of its heap: enough for the bodies of the next few requests."""
 
+CLOCK_SETTLE_MS: Final = 600_000
+"""How long a wall clock must stay ahead before the log takes it over: longer than any mistake that is mended."""
+
+CLOCK_JUMP_MAX_MS: Final = 30 * 86_400_000
+"""How far the log's time may be set forward at once. Ids are remembered for 7 days by default; a step beyond a month is
+a wrong clock more often than a server that was off for so long."""
+
+CLOCK_STEP_NS_MIN: Final = 1_000_000_000
+"""A wall clock that is ahead by less is caught up with, at 1 ms per second."""
+
+CLOCK_NOTE_INTERVAL_S: Final = 3_600
+"""How often the log's time is written down beside the journal, for a start after a long silence."""
+
 RETENTION_TOPICS_PER_CHECK: Final = 1_000
 """Topics that are looked through once a second after a start, until all of those with a limit are known: a
 millisecond."""

@@ -60,6 +60,14 @@ class _Collector(Collector):
             stand.retention_held_back,
         )
         yield CounterMetricFamily("oncelog_read_bytes", "Stored bytes fetched for readers.", stand.bytes_read)
+        yield GaugeMetricFamily(
+            "oncelog_clock_skew_seconds",
+            "How far the log's time is ahead of this machine's clock; below 0 if it is behind.",
+            stand.clock_skew_ns / 1e9,
+        )
+        yield CounterMetricFamily(
+            "oncelog_clock_steps", "How often the log was set forward to a clock that stayed ahead.", stand.clock_steps
+        )
         refused_now = int(self._now.writes_refused)
         yield GaugeMetricFamily("oncelog_writes_refused", "1 while writes are refused for want of room.", refused_now)
         if self._now.free_bytes is not None:

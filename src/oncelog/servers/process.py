@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import uvloop
 
+from oncelog import limits
+from oncelog.engine.clock import days
 from oncelog.engine.engine import Engine
 from oncelog.engine.open import end_process, open_engine, open_in_memory
 from oncelog.servers.assembly import (
@@ -55,6 +57,7 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     connections, backlog = connections_allowed(wanted, files, listeners)
     await try_addresses(settings.faces, loop)
     engine = _opened(settings, loop)
+    engine.log_clock.on_notice = _say
     journal = None if settings.data is None else journal_directory(settings.data)
     zones = settings.zone, settings.peer
     context = FaceContext(engine, loop, backlog=backlog, journal=journal, say=_say, zone=zones[0], peers=zones[1])
@@ -77,6 +80,9 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     if connections < wanted and (not defaults or connections < CONNECTIONS_FEW):
         what = f"{connections:,} connections at once and not {wanted:,}: this process may open {files:,} files"
         _say(f"{what}, and the log needs some of them")
+    if statistics.clock_skew_ns > limits.CLOCK_STEP_NS_MIN:
+        ahead = f"the log is {days(statistics.clock_skew_ns)} ahead of the clock of this machine"
+        _say(f"{ahead}: records get the log's time, which goes on at its own pace. Check NTP")
     await stop.wait()
     await assembly.stop()
     await engine.close()

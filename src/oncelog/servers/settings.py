@@ -131,6 +131,30 @@ class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class ClockSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the log's time follows the clock of the machine."""
+
+    settle_ms: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            le=24 * 60 * MINUTE_MS,
+            description="How long the machine's clock must stay ahead before the log is set forward to it",
+        ),
+    ] = limits.CLOCK_SETTLE_MS
+    jump_max_ms: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            le=10 * 365 * 24 * 60 * MINUTE_MS,
+            description="How far the log may be set forward at once. A start with a clock further ahead is refused",
+        ),
+    ] = limits.CLOCK_JUMP_MAX_MS
+    accept: Annotated[
+        bool, Meta(description="Start also with a clock that is further ahead: `--accept-clock`, for one start")
+    ] = False
+
+
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All of them. Either `data` or `in_memory` is given: nobody's records go to a place that was guessed."""
 
@@ -151,13 +175,21 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "local"
     storage: StorageSettings = StorageSettings()
     transactions: TransactionSettings = TransactionSettings()
+    clock: ClockSettings = ClockSettings()
     faces: dict[str, FaceSettings] = {}
     """The settings of every face, by its name, in the order of the list of faces."""
     peer: tuple[PeerSettings, ...] = ()
 
     @property
     def engine(self) -> engine.Settings:
-        return engine.Settings(self.storage.segment_bytes, self.storage.checkpoint_bytes, self.transactions.timeouts)
+        return engine.Settings(
+            self.storage.segment_bytes,
+            self.storage.checkpoint_bytes,
+            self.transactions.timeouts,
+            self.clock.settle_ms,
+            self.clock.jump_max_ms,
+            self.clock.accept,
+        )
 
 
 # --- what there is ---------------------------------------------------------------------------------------------
@@ -229,6 +261,7 @@ def face_settings_class(kind: FaceKind) -> type[FaceSettings]:
 SERVER_TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "storage": StorageSettings,
     "transactions": TransactionSettings,
+    "clock": ClockSettings,
 }
 """The tables that belong to no face, by their names: fields of ServerSettings. A table more is one line here."""
 

@@ -262,5 +262,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         durability=text(enum=["fdatasync", "none"]),
         version=text(),
         entry=number(),
+        clock_ahead_ms=number("How far the log is ahead of the clock of its machine."),
     ),
 }

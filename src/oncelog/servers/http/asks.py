@@ -67,6 +67,7 @@ class Asks:
                 "durability": statistics.durability,
                 "version": __version__,
                 "entry": statistics.entry,
+                "clock_ahead_ms": max(0, statistics.clock_skew_ns // 1_000_000),
             }
         )
 
