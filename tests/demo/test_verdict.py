@@ -28,7 +28,7 @@ from oncelog.pipelines.ledger import SCHEMA, Ledger
 
 pytest.importorskip("pyspark", reason="the result of an audit lies beside the audit, which needs Spark")
 
-from oncelog.pipelines.auditing import AuditResult, TopicAudit
+from oncelog.pipelines.audit_result import AuditResult, TopicAudit
 
 
 def verdict(scale: int, *, lost: int = 0) -> Verdict:

@@ -11,7 +11,7 @@ import pytest
 from oncelog import pipelines
 from oncelog.cli.pipeline import show_audit
 from oncelog.client import Client, CommitAppend, CommitRecord
-from oncelog.pipelines.auditing import AuditResult
+from oncelog.pipelines.audit_result import AuditResult
 from oncelog.pipelines.ledger import Ledger, lines_of, unsettled
 from tests.pipelines.topics import JSON, filled, name, numbers, raw
 from tests.spark.serving import Server

@@ -20,7 +20,7 @@ from oncelog.cli.verb import Group, Verb
 from oncelog.pipelines.source_path import is_missing
 
 if TYPE_CHECKING:
-    from oncelog.pipelines.auditing import AuditResult, TopicAudit
+    from oncelog.pipelines.audit_result import AuditResult, TopicAudit
     from oncelog.pipelines.ingesting import Ingested
     from oncelog.pipelines.running import PipelineResult
 

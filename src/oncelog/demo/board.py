@@ -73,6 +73,7 @@ class Board:
     """Everything at once. `tell` is called with each event, a line for people."""
 
     def __init__(self, seed: int, scale: float, tallies: dict[str, Tally], flows: dict[str, Flow]) -> None:
+        """Without flows there is no Spark."""
         self.seed = seed
         self.scale = scale
         self.tallies = tallies
@@ -80,7 +81,7 @@ class Board:
         self.writing = Phase("write")
         self.piping = Phase("Spark")
         self.auditing = Phase("audit")
-        self.phases = (self.writing, self.piping, self.auditing)
+        self.phases = (self.writing, self.piping, self.auditing) if flows else (self.writing, self.auditing)
         self.server_kills = 0
         self.driver_kills = 0
         self.zone_strikes = 0

@@ -25,7 +25,7 @@ from oncelog.demo.plant import FACTS
 
 if TYPE_CHECKING:
     # Spark is loaded when the driver starts, and not where one only talks to it.
-    from oncelog.pipelines.auditing import AuditResult
+    from oncelog.pipelines.audit_result import AuditResult
 
 MASTER: Final = "local[2,4]"
 """Two cores; four attempts for each task, as on a cluster."""

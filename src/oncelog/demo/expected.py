@@ -39,7 +39,8 @@ def records_planned(plan: Plan) -> Counter[str]:
     counts = Counter(dict.fromkeys(TOPICS, plan.orders))
     counts[PAYMENTS] += 1  # the closing one
     counts[FACTS] = facts_of(plan.scale)
-    counts.update(topic for topic, _, _ in _owed(list(_planned(plan))))
+    if plan.spark:
+        counts.update(topic for topic, _, _ in _owed(list(_planned(plan))))
     return counts
 
 

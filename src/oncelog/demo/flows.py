@@ -10,6 +10,8 @@
 
 from typing import Final
 
+import msgspec
+
 from oncelog.demo.orders import AUDIT, ORDERS, PAYMENTS
 from oncelog.demo.plant import FACTS
 
@@ -60,7 +62,9 @@ SALES_OFFSETS_PER_BATCH: Final = 8_000
 
 # --- for the audit ---------------------------------------------------------------------------------------------
 
-AUDITED: Final = (ORDERS, PAYMENTS, AUDIT, FACTS, SALES, REVENUE)
+WRITTEN: Final = (ORDERS, PAYMENTS, AUDIT, FACTS)
+"""By the producers; all others are derived by Spark."""
+AUDITED: Final = (*WRITTEN, SALES, REVENUE)
 LANDED: Final = (SALES, FACTS)
 
 _NAMED_BY: Final = {REVENUE: "since", FACTS: "object.reading_id"}
@@ -69,3 +73,11 @@ IDENTITIES: Final = {
     topic: f"get_json_object(cast(value AS string), '$.{_NAMED_BY.get(topic, 'order_id')}')" for topic in AUDITED
 }
 """Where a record carries its name."""
+
+
+def identity_of(topic: str, value: bytes) -> str:
+    """The name of a record, without Spark."""
+    found = msgspec.json.decode(value)
+    for member in _NAMED_BY.get(topic, "order_id").split("."):
+        found = found[member]
+    return str(found)

@@ -7,12 +7,12 @@ PACKAGES: Final = ("pyspark", "pyarrow", "deltalake")
 
 
 def missing() -> str:
-    """What is missing and how to get it, in one sentence; empty if everything is there."""
+    """What Spark lacks and how to get it, in one sentence; empty if everything is there."""
     absent = [package for package in PACKAGES if importlib.util.find_spec(package) is None]
     if absent:
         return (
             f"the demo runs its pipelines on Spark, and {', '.join(absent)} is not installed: say `make run`, which "
-            "installs what it needs, or pip install 'oncelog[spark]'"
+            "installs what it needs, or pip install 'oncelog[spark]', or leave the pipelines out with --no-spark"
         )
     from oncelog.spark import java
 

@@ -7,7 +7,7 @@ way at that instant; that differs from run to run, as it should.
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -69,6 +69,8 @@ class Plan(NamedTuple):
     shares: tuple[Share, ...]
     strikes: tuple[Strike, ...]
     """By moment, earliest first."""
+    spark: bool = True
+    """Whether pipelines run on Spark; without them there is nothing to derive and no table."""
 
     @property
     def orders(self) -> int:
@@ -87,8 +89,9 @@ class Plan(NamedTuple):
         )  # fmt: skip
 
 
-def planned(seed: int, scale: float, shares: Sequence[Share]) -> Plan:
-    """The plan of this seed. The shares are the faces' to say."""
+def planned(seed: int, scale: float, shares: Sequence[Share], *, spark: bool = True) -> Plan:
+    """The plan of this seed. The faces say the shares. Without Spark its driver is not killed, and all else is as with
+    it."""
     chance = random.Random(f"oncelog demo {seed}")
     orders = sum(share.orders for share in shares)
     strikes = [
@@ -101,14 +104,19 @@ def planned(seed: int, scale: float, shares: Sequence[Share]) -> Plan:
         # Early enough that the victim still has something to write, whichever it is.
         for victim, place in zip(victims, _spread(chance, orders * 3 // 5, len(victims)), strict=True)
     ]
+    if spark:
+        strikes += _strikes_of_spark(chance)
+    strikes.sort(key=lambda strike: (strike.moment.name, strike.at))
+    return Plan(seed, scale, tuple(shares), tuple(strikes), spark)
+
+
+def _strikes_of_spark(chance: random.Random) -> Iterator[Strike]:
     driver_at = chance.choice(DRIVER_STRIKE_BATCH)
-    strikes.append(Strike(Moment.BATCHES, driver_at, chance.uniform(0, 1.5), DRIVER, 0.0))
+    yield Strike(Moment.BATCHES, driver_at, chance.uniform(0, 1.5), DRIVER, 0.0)
     for number in range(SERVER_STRIKES_SPARK):
         # The first before the driver's death or soon after it, the others while its successor works.
         at = 1 + number * driver_at + chance.randrange(2)
-        strikes.append(Strike(Moment.BATCHES, at, chance.uniform(0, 0.5), SERVER, chance.uniform(0.1, 0.6)))
-    strikes.sort(key=lambda strike: (strike.moment.name, strike.at))
-    return Plan(seed, scale, tuple(shares), tuple(strikes))
+        yield Strike(Moment.BATCHES, at, chance.uniform(0, 0.5), SERVER, chance.uniform(0.1, 0.6))
 
 
 def _spread(chance: random.Random, total: int, count: int) -> list[int]:

@@ -30,6 +30,7 @@ from oncelog.demo.board import Board, Flow, Step, Tally
 from oncelog.demo.expected import write_expected
 from oncelog.demo.faces import FACES, shares_of
 from oncelog.demo.faces import face as producing
+from oncelog.demo.ledger_audit import audit_ledgers
 from oncelog.demo.network import DRIZZLE, HOST, FaultyProxy
 from oncelog.demo.orders import CLOSING, CLOSING_FACE, OPENING, PARTITIONS, PAYMENTS, TOPICS
 from oncelog.demo.places import Places
@@ -46,7 +47,7 @@ from oncelog.pipelines.ledger import Ledger
 from oncelog.pipelines.writers import Run, Writers
 
 if TYPE_CHECKING:
-    from oncelog.pipelines.auditing import AuditResult
+    from oncelog.pipelines.audit_result import AuditResult
 
 DEADLINE_S: Final = 600.0
 DEADLINE_PER_SCALE_S: Final = 300.0
@@ -82,6 +83,7 @@ def run_demo(
     scale: float,
     report: Path,
     *,
+    spark: bool = True,
     keep: bool = False,
     console: Console | None = None,
     before_audit: BeforeAudit = _nothing,
@@ -90,7 +92,7 @@ def run_demo(
 
     A fault that the audit found is in the verdict, also if beside it something planned did not happen.
     """
-    plan = planned(seed, scale, shares_of(scale))
+    plan = planned(seed, scale, shares_of(scale), spark=spark)
     places = Places(Path(tempfile.mkdtemp(prefix="oncelog-demo-")))
     console = console or Console()
     try:
@@ -186,6 +188,34 @@ class Demo:
     async def _go(self) -> None:
         board = self._board
         striker = await self.start()
+        if self._plan.spark:
+            await self._run_with_spark(striker)
+        else:
+            await self._run_without_spark(striker)
+        board.auditing.begin("the journal is rebuilt and compared with the index")
+        await self._server.stop()
+        await self._server.verify()
+        await self._zones.stop()
+        board.auditing.end("log, table and ledgers compared; the journal verified")
+
+    async def _run_without_spark(self, striker: Striker) -> None:
+        """The writers and their audit."""
+        board = self._board
+        async with asyncio.TaskGroup() as group:
+            watching = (group.create_task(self._watch_networks()), group.create_task(self._note_orders()))
+            await self.write(striker)
+            await self.close_the_day()
+            for task in watching:
+                task.cancel()
+        board.auditing.begin("the log is compared with the ledgers")
+        board.tell("the audit begins")
+        places, url = self._places, self._server.url
+        await self._before_audit(places, url)
+        self._audit = await asyncio.to_thread(audit_ledgers, url, flows.WRITTEN, places.ledgers(), flows.identity_of)
+
+    async def _run_with_spark(self, striker: Striker) -> None:
+        """The writers, the pipelines beside them, and the audit of all."""
+        board = self._board
         assert self._driver is not None
         async with asyncio.TaskGroup() as group:
             watching = (group.create_task(self._watch_networks()), group.create_task(self._note_orders()))
@@ -205,11 +235,6 @@ class Demo:
             await driving
             for task in watching:
                 task.cancel()
-        board.auditing.begin("the journal is rebuilt and compared with the index")
-        await self._server.stop()
-        await self._server.verify()
-        await self._zones.stop()
-        board.auditing.end("log, table and ledgers compared; the journal verified")
 
     async def start(self) -> Striker:
         """The server, the networks and the topics are there; processes are made, and none of them started."""
@@ -287,12 +312,16 @@ class Demo:
                 share.producer, "oncelog.demo.producer", msgspec.json.encode(told).decode(),
                 self._places.complaints(share.producer), on_line=self._hearer(share),
             )  # fmt: skip
+        if self._plan.spark:
+            self._driver = self._made_driver()
+
+    def _made_driver(self) -> Process:
         told_driver = driver.Told(
             f"http://{HOST}:{self._drizzle.port}", self._server.url, str(self._places.folder),
             max(1, round(flows.SALES_OFFSETS_PER_BATCH * self._plan.scale)), str(self._report),
             self._plan.seed, self._plan.scale,
         )  # fmt: skip
-        self._driver = Process(
+        return Process(
             "the Spark driver", "oncelog.demo.driver", msgspec.json.encode(told_driver).decode(),
             self._places.complaints("spark-driver"), on_line=self._hear_driver,
             environment={"TMPDIR": str(self._places.folder), "SPARK_LOCAL_IP": HOST},
@@ -331,7 +360,7 @@ class Demo:
             board.auditing.detail = said.text
             board.note(f"audit: {said.text}")
         elif said.event == "audit":
-            from oncelog.pipelines.auditing import AuditResult
+            from oncelog.pipelines.audit_result import AuditResult
 
             self._audit = msgspec.json.decode(said.audit, type=AuditResult)
         board.touch()
@@ -385,7 +414,8 @@ def _board(plan: Plan) -> Board:
     for share in plan.shares:
         tallies[share.face].orders += share.orders
     tallies[FACE] = Tally(LABEL, 0)  # its facts are no orders
-    return Board(plan.seed, plan.scale, tallies, {name: Flow(label) for name, label in flows.LABELS.items()})
+    pipelines = {name: Flow(label) for name, label in flows.LABELS.items()} if plan.spark else {}
+    return Board(plan.seed, plan.scale, tallies, pipelines)
 
 
 def run_of(board: Board) -> Run:

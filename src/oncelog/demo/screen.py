@@ -64,8 +64,7 @@ def picture(board: Board) -> RenderableType:
             f"network: {board.dropped:,} answers dropped, {board.cut:,} connections cut, {board.delayed:,} delays",
             style="dim",
         ),
-        Text(""),
-        _flows(board),
+        *((Text(""), _flows(board)) if board.flows else ()),
     )
 
 
@@ -91,10 +90,8 @@ def _detail(phase: Phase, details: dict[int, str]) -> Text:
 
 
 def _kills(board: Board) -> str:
-    return (
-        f"kill -9 so far: server {board.server_kills}, producers {board.producer_kills}, "
-        f"Spark driver {board.driver_kills}"
-    )
+    spark = f", Spark driver {board.driver_kills}" if board.flows else ""
+    return f"kill -9 so far: server {board.server_kills}, producers {board.producer_kills}{spark}"
 
 
 def bare_table() -> Table:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from oncelog.demo.board import Board, clock
 from oncelog.demo.expected import records_planned
-from oncelog.demo.flows import AUDITED, LANDED, REVENUE, SALES
+from oncelog.demo.flows import AUDITED, LANDED, REVENUE, SALES, WRITTEN
 from oncelog.demo.network import DRIZZLE, STORM, Weather
 from oncelog.demo.orders import CLOSING_FACE, TOPICS
 from oncelog.demo.places import Places
@@ -28,7 +28,7 @@ from oncelog.demo.zones import STRIKES
 from oncelog.pipelines.ledger import lines_of
 
 if TYPE_CHECKING:
-    from oncelog.pipelines.auditing import AuditResult
+    from oncelog.pipelines.audit_result import AuditResult
 
 
 class FaceResult(msgspec.Struct, frozen=True):
@@ -61,6 +61,7 @@ class Verdict(msgspec.Struct):
     dropped: int
     cut: int
     report: str
+    """The HTML page; empty without Spark, which draws it."""
     not_shown: list[str] = []
     """What was planned and did not happen, in words."""
     folder: str = ""
@@ -100,7 +101,7 @@ def verdict_of(
         driver_kills=board.driver_kills,
         dropped=board.dropped,
         cut=board.cut,
-        report=str(report),
+        report=str(report) if plan.spark else "",
         not_shown=not_shown,
         zone_strikes=board.zone_strikes,
     )
@@ -137,10 +138,10 @@ def _uncompared(plan: Plan, audit: "AuditResult") -> Iterator[str]:
     planned = records_planned(plan)
     compared = {topic.topic: topic.confirmed for topic in audit.topics}
     rows = {topic.topic: max(0, topic.table_rows) for topic in audit.topics}
-    for topic in AUDITED:
+    for topic in AUDITED if plan.spark else WRITTEN:
         if (count := compared.get(topic, 0)) != planned[topic]:
             yield f"audit: {count:,} records of {topic} compared, {planned[topic]:,} planned"
-    for topic in LANDED:
+    for topic in LANDED if plan.spark else ():
         if (count := rows.get(topic, 0)) != planned[topic]:
             yield f"audit: {count:,} rows in the table of {topic}, {planned[topic]:,} planned"
 
@@ -216,10 +217,8 @@ def _fitted(count: int, width: int) -> str:
 
 def _words(verdict: Verdict) -> Iterator[Text]:
     audit = verdict.audit
-    yield Text(
-        f"killed with kill -9: server {verdict.server_kills} times, producers {verdict.producer_kills}, "
-        f"Spark driver {verdict.driver_kills}"
-    )
+    spark = f", Spark driver {verdict.driver_kills}" if verdict.driver_kills else ""
+    yield Text(f"killed with kill -9: server {verdict.server_kills} times, producers {verdict.producer_kills}{spark}")
     yield Text(f"other zone: {verdict.zone_strikes} strikes (server killed, forwarder killed, link cut)")
     yield Text(f"network: {verdict.dropped:,} answers dropped, {verdict.cut:,} connections cut")
     yield Text.assemble(
@@ -233,7 +232,10 @@ def _words(verdict: Verdict) -> Iterator[Text]:
     if verdict.not_shown:
         yield Text("this run did not show what it should:", "bold red")
         yield from (Text(f"  {one}", "red") for one in verdict.not_shown)
-    yield Text(f"{clock(verdict.elapsed_s)} min, seed {verdict.seed}; report: {_short(verdict.report)}")
+    yield Text(
+        f"{clock(verdict.elapsed_s)} min, seed {verdict.seed}"
+        + (f"; report: {_short(verdict.report)}" if verdict.report else "")
+    )
     if verdict.folder:
         yield Text(f"kept: {verdict.folder}")
 

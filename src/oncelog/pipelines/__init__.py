@@ -8,7 +8,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from oncelog.pipelines.auditing import AuditResult, audit
+    from oncelog.pipelines.audit_result import AuditResult
+    from oncelog.pipelines.auditing import audit
     from oncelog.pipelines.ingesting import Ingested, ingest
     from oncelog.pipelines.landing import land
     from oncelog.pipelines.ledger import Ledger
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "AuditResult": "auditing",
+    "AuditResult": "audit_result",
     "Ingested": "ingesting",
     "Ledger": "ledger",
     "PipelineFailed": "running",
