@@ -81,8 +81,9 @@ def audit_ledgers(url: str, topics: Sequence[str], ledgers: Iterable[Path], iden
         for stream in client.cut(*topics).streams:
             with client.reader(stream.topic, partition=stream.partition, live=False) as reader:
                 for record in reader:
-                    name = identity_of(stream.topic, record.value)
-                    stored = Stored(stream.partition, record.offset, hash_of(record.value))
+                    value = record.value or b""
+                    name = identity_of(stream.topic, value) if value else f"offset {record.offset}"
+                    stored = Stored(stream.partition, record.offset, hash_of(value))
                     log[stream.topic][name].stored.append(stored)
     for path in ledgers:
         for line in lines_of(path):
