@@ -76,6 +76,9 @@ class Engine:
     ) -> None:
         self._loop = loop
         self.log_clock = log_clock or LogClock(store.state.time_ns)
+        self.log_clock.on_notice = self._notice
+        self.on_notice: Callable[[str], None] = lambda _text: None
+        """Called with what an operator should know."""
         self._clock = clock = clock or self.log_clock
         self._fatal = fatal
         self._guard = Guard(self._fail)
@@ -83,7 +86,7 @@ class Engine:
         self._durability: Durability = durability
         self._journal = store.journal
         self._index = store.index
-        self._building = IndexBuilding(builder, loop, self._built, self._index_full, self._fail)
+        self._building = IndexBuilding(builder, loop, self._built, self._index_full, self._fail, self._notice)
         self._timers = store.timers
         store.timers.timeouts = settings.txn_timeouts
         self.view = store.view
@@ -103,19 +106,7 @@ class Engine:
             settings.checkpoint_bytes,
         )
         self._replayed_entries = store.replayed_entries
-        self.follow = Follow(store.view)
-        reader = ReaderThread(loop.call_soon_threadsafe, self._fail)
-        self.reads = Reads(store, self.lookups, self.follow, reader, loop, self._guard)
-        self.read = self.reads.read_soon
-        """Batches from an offset on, told at once or soon; what is returned can be cancelled."""
-        self.offset_at = self.reads.offset_at
-        """The first record of a stream at or behind a time."""
-        self.wait_many = self.reads.wait_many
-        """The same at many streams, for a minimum of bytes and a longest time."""
-        self.wait = self.reads.wait
-        """Be woken when there is something to read; give what is returned to `cancel` to wait no more."""
-        self.cancel = self.follow.cancel
-        self.retention = Retention(store.view, store.index, self.reads.reader, self.submit)
+        self._open_for_reading(store)
         self._hold = GroupHold(time.perf_counter)
         self._clean_scheduled = False
         self._unproven = False
@@ -131,6 +122,22 @@ class Engine:
         self._spares = SpareKeeper(store.journal, post, self._spare_ready, self._disk_full, self._fail)
         self._spares.ask()
         self._timer = loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
+
+    def _open_for_reading(self, store: Store) -> None:
+        """What faces read with, and what trims."""
+        self.follow = Follow(store.view)
+        reader = ReaderThread(self._loop.call_soon_threadsafe, self._fail)
+        self.reads = Reads(store, self.lookups, self.follow, reader, self._loop, self._guard)
+        self.read = self.reads.read_soon
+        """Batches from an offset on, told at once or soon; what is returned can be cancelled."""
+        self.offset_at = self.reads.offset_at
+        """The first record of a stream at or behind a time."""
+        self.wait_many = self.reads.wait_many
+        """The same at many streams, for a minimum of bytes and a longest time."""
+        self.wait = self.reads.wait
+        """Be woken when there is something to read; give what is returned to `cancel` to wait no more."""
+        self.cancel = self.follow.cancel
+        self.retention = Retention(store.view, store.index, self.reads.reader, self.submit)
 
     # --- commands --------------------------------------------------------------------------------------------------
 
@@ -194,6 +201,9 @@ class Engine:
         """The log's own time: it never runs back."""
         return self._clock()
 
+    def _notice(self, text: str) -> None:
+        self.on_notice(text)
+
     def statistics(self) -> Statistics:
         """How the engine stands."""
         seconds = self._writer.seconds
@@ -212,6 +222,7 @@ class Engine:
             self.reads.bytes_planned,
             self.log_clock.skew_ns,
             self.log_clock.steps,
+            self._building.restarts,
             self._journal.cut_at,
         )
 
