@@ -13,7 +13,8 @@ from oncelog.servers.mount import MountedRequest, Sink, Turn
 
 def make_mount(context: FaceContext, counts: Counts) -> "BoundaryMount":
     """The boundary of a server."""
-    zone = Zone(context.zone, context.engine.lookups.name_of)
+    engine = context.engine
+    zone = Zone(context.zone, engine.lookups.name_of, now_ms=lambda: engine.now_ns() // 1_000_000)
     return BoundaryMount(Boundary(context.engine, context.loop, zone, counts))
 
 
