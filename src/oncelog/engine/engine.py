@@ -17,6 +17,7 @@ from oncelog import limits
 from oncelog.core.command import Command, Publish
 from oncelog.core.names import command_refused
 from oncelog.core.outcome import Outcome, Refusal, Stopping
+from oncelog.core.rows import JCS
 from oncelog.core.txn import DEFAULT_TIMEOUTS, TxnTimeouts
 from oncelog.engine.clock import LogClock
 from oncelog.engine.commit_loop import CommitLoop
@@ -33,7 +34,7 @@ from oncelog.engine.poller import Poller
 from oncelog.engine.reader_thread import ReaderThread
 from oncelog.engine.reads import Reads
 from oncelog.engine.retention import Retention
-from oncelog.engine.staged_ids import completed, newest_group, plans_of
+from oncelog.engine.staged_ids import completed, newest_group, of_facts, plans_of
 from oncelog.engine.statistics import Durability, Statistics
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
@@ -153,6 +154,7 @@ class Engine:
     def _complete(self, command: Publish, reply: Reply) -> None:
         """Read the ids of a publish, then submit it."""
         try:
+            command = of_facts(command, self._is_fact_topic)
             plans = plans_of(command, self.reads.reader, self.lookups.stage_row)
         except StorageError as error:
             reply(damaged(error))
@@ -178,7 +180,12 @@ class Engine:
             plan_again=partial(self._complete_again, command),
         )
 
-    def _complete_again(self, command: Publish) -> Callable[[], Publish] | Refusal:
+    def _is_fact_topic(self, name: str) -> bool:
+        """A topic that is not durable yet is not one: the publish is refused then, and asked again."""
+        topic = self.view.topic(name)
+        return topic is not None and topic.config.digest == JCS
+
+    def _complete_again(self, command: Publish) -> Callable[[], Publish | Refusal] | Refusal:
         """Staged records were moved while their ids were read."""
         try:
             plans = plans_of(command, self.reads.reader, self.lookups.stage_row)

@@ -84,6 +84,7 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         "{what}: {received} is over the limit of {limit}",
         "stay within {limit}; docs/limits.md says why it is there",
     ),
+    o.EnvelopeInvalid: Rule(409, "the record is no fact: {reason}", "docs/protocols/bsfg.md says what a fact is"),
     o.BatchRefused: Rule(
         400, "the records cannot be stored: {reason}", "correct them and send them all again; none of them was stored"
     ),
