@@ -143,8 +143,16 @@ def test_faces_met_what_they_are_about(ran: Ran) -> None:
 
 def test_commits_are_noted_as_what_belongs_together(ran: Ran) -> None:
     commits: dict[str, set[str]] = defaultdict(set)
+    batches: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for line in ran.lines:
-        if line.commit:
+        if line.commit and line.face == "nats":
+            batches[line.commit].add((line.topic, line.id))
+        elif line.commit:
             commits[line.commit].add(line.topic)
     assert commits
     assert all(topics == set(TOPICS) for topics in commits.values())
+    # An atomic batch of NATS lies in one stream: its records stand side by side.
+    assert batches
+    for records in batches.values():
+        offsets = sorted(offset for place in records for _, offset in ran.places[place])
+        assert offsets == list(range(offsets[0], offsets[0] + len(records)))

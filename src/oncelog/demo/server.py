@@ -15,7 +15,7 @@ from oncelog.demo.network import HOST
 from oncelog.demo.processes import kill_session, session_gone
 from oncelog.errors import OncelogError
 
-PROTOCOLS: Final = ("http",)
+PROTOCOLS: Final = ("http", "nats")
 """The faces that the server of the demo opens: a face that producers of the demo write through is named here."""
 
 ADVERTISED: Final[tuple[str, ...]] = ()
