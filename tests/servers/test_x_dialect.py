@@ -184,7 +184,7 @@ def test_restart_that_is_overtaken_on_another_connection_is_whole(shared: Runnin
         assert shared.ask("POST", text, b"old", x(0, "run-1")).status == 201
     with shared.client() as one, shared.client() as two:
         two.send(request("POST", text, b"b", x(1, "run-2")))
-        shared.until(lambda: bool(shared.server.early.held))
+        shared.until(lambda: bool(shared.server.early))
         assert one.ask("POST", text, b"a", x(0, "run-2")).status == 201
         assert two.answer().status == 201
     assert shared.ask("GET", text).body.removeprefix(b"old") == b"ab"

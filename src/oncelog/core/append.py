@@ -29,7 +29,6 @@ from oncelog.core.entry import (
     IdsUsed,
     Operation,
 )
-from oncelog.core.fact_columns import holds_facts
 from oncelog.core.flat import Producer, ProducerClaim, Stream
 from oncelog.core.memory import known_producer, use_counts
 from oncelog.core.message_id import id_hash
@@ -38,7 +37,6 @@ from oncelog.core.outcome import (
     ClaimInvalid,
     Confirmed,
     ContentTypeMismatch,
-    EnvelopeInvalid,
     IdConflict,
     OrderKeyNotRising,
     Outcome,
@@ -77,7 +75,6 @@ class Unit:
         "id_hash",
         "message_id",
         "order_key",
-        "record_bytes",
         "txn_id",
         "values",
     )
@@ -97,7 +94,6 @@ class Unit:
         close: bool,
         txn_id: str = "",
         flaw: str = "",
-        record_bytes: int = 0,
     ) -> None:
         self.count = count
         self.batch_bytes = batch_bytes
@@ -114,8 +110,6 @@ class Unit:
         self.txn_id = txn_id
         self.flaw = flaw
         """What is wrong with its records themselves."""
-        self.record_bytes = record_bytes
-        """Its largest record, or all of a ready batch."""
 
 
 class Judged:
@@ -155,7 +149,6 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
         command.content_type,
         command.close,
         txn_id,
-        record_bytes=len(batch),
     )
     judged = judge_unit(Seen(state, stream, now_ns), unit)
     if judged.answer is not None:
@@ -237,9 +230,7 @@ def _stream_refuses(stream: Stream, unit: Unit) -> Refusal | None:
     if stream.closed:
         return StreamClosedRefusal(stream.stream_id, stream.tail)
     if unit.flaw:
-        return EnvelopeInvalid(unit.flaw) if holds_facts(stream) else BatchRefused(unit.flaw)
-    if 0 < stream.config.record_bytes_max < unit.record_bytes:
-        return TooLarge("bytes of one record", stream.config.record_bytes_max, unit.record_bytes)
+        return BatchRefused(unit.flaw)
     if unit.content_type and not is_same_type(unit.content_type, stream.config.content_type):
         return ContentTypeMismatch(stream.config.content_type, unit.content_type)
     if unit.expected_tail >= 0 and unit.expected_tail != stream.tail:

@@ -357,8 +357,6 @@ class Columns(Flat):
         "content_type",
         "digests",
         "expected_tails",
-        "facts",
-        "flaws",
         "headers",
         "keys",
         "message_ids",
@@ -418,10 +416,6 @@ class Columns(Flat):
         self.batch_scope = batch_scope
         """Whose batch ids these are."""
         self.batch_digest = batch_digest
-        self.facts: Any = None
-        """Of a fact topic, what each value was found to be (`core.fact_columns`). Not part of what was asked."""
-        self.flaws: Sequence[str] | None = None
-        """What is wrong with each record itself, where somebody has looked already; empty if nothing is."""
 
     def fields(self) -> tuple[Any, ...]:
         return (

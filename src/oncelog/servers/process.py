@@ -57,7 +57,7 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     connections, backlog = connections_allowed(wanted, files, listeners)
     await try_addresses(settings.faces, loop)
     engine = _opened(settings, loop)
-    engine.on_notice = _say
+    engine.log_clock.on_notice = _say
     journal = None if settings.data is None else journal_directory(settings.data)
     zones = settings.zone, settings.peer
     context = FaceContext(engine, loop, backlog=backlog, journal=journal, say=_say, zone=zones[0], peers=zones[1])

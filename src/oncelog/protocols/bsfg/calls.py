@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from oncelog.core import batch as codec
 from oncelog.core import facts
-from oncelog.core.command import Append, ConfirmCursor, GetCursor, SetConsumer
+from oncelog.core.command import Append, Commit, ConfirmCursor, CursorMove, ExpectCursor, GetCursor
 from oncelog.core.command import GetReceipt as GetReceiptCommand
 from oncelog.core.content_type import JSON
 from oncelog.core.facts import Attachment, Fact, FactInvalid
 from oncelog.core.outcome import (
+    ConditionFailed,
     Confirmed,
     CursorDone,
     IdConflict,
@@ -28,7 +29,7 @@ from oncelog.protocols.bsfg import objects
 from oncelog.protocols.bsfg.connect import RpcError
 from oncelog.protocols.bsfg.messages import Message
 from oncelog.protocols.bsfg.refusal_map import error_of
-from oncelog.protocols.bsfg.zone import CLOSED, CONSUMER_SCOPE, FACT_CONFIG, Find, Steps, Zone, appended
+from oncelog.protocols.bsfg.zone import CONSUMER_SCOPE, FACT_CONFIG, Find, Steps, Zone, appended
 
 FETCH_LIMIT_MAX: Final = 1_000
 """Facts of one page. A page is also bounded in bytes; this bounds the work of encoding it."""
@@ -122,9 +123,6 @@ def fetch_facts(_zone: Zone, request: Message) -> Steps:
     cursor = yield from place_of(consumer, topic)
     if cursor is None:
         return {"facts": []}
-    if cursor.gate == CLOSED:
-        name = consumer.removeprefix(CONSUMER_SCOPE)
-        raise RpcError("failed_precondition", f"the gate of consumer {name!r} is closed. Open it: POST /bsfg/gate.")
     page: list[Message] = []
     size = 0
     offset = _unconfirmed(cursor.frontier, cursor.confirmed)
@@ -153,14 +151,19 @@ def fetch_facts(_zone: Zone, request: Message) -> Steps:
 def place_of(consumer: str, topic: str) -> Any:
     """Steps that return where a consumer stands; it is made, and holds back truncation, when it is first asked for.
     None if the topic has no fact yet."""
-    done = yield GetCursor(consumer, topic, 0)
-    if isinstance(done, CursorDone) and done.cursor is None:
-        done = yield SetConsumer(consumer, topic, 0, pinned=True, how="create")
-    if isinstance(done, TopicMissing):
-        return None
-    if not isinstance(done, CursorDone):
-        raise error_of(done, "the consumer's place cannot be read")
-    return done.cursor
+    while True:
+        done = yield GetCursor(consumer, topic, 0)
+        if isinstance(done, TopicMissing):
+            return None
+        if not isinstance(done, CursorDone):
+            raise error_of(done, "the consumer's place cannot be read")
+        if done.cursor is not None:
+            return done.cursor
+        move = CursorMove(consumer, topic, 0, 0, pinned=True)
+        # The condition: of two first calls, one of them with a confirm behind it, none takes the place back.
+        made = yield Commit([], [ExpectCursor(consumer, topic, 0, 0)], [move])
+        if isinstance(made, Refusal) and not isinstance(made, ConditionFailed):
+            raise error_of(made, "the consumer cannot be made")
 
 
 def _unconfirmed(offset: int, confirmed: list[int]) -> int:

@@ -1,18 +1,17 @@
 """The face as one function: a request's head and body in, an answer or a call in progress out.
 
 Paths: POST /bsfg.v1.BoundaryService/<Method>; GET /bsfg/boundary.proto is the contract as a document, GET /bsfg/zone
-says which zone this is, GET /bsfg/status how its consumers stand; POST /bsfg/gate opens and closes one of them.
+says which zone this is.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from importlib import resources
 from typing import Any, Final
 
 import msgspec
 
 from oncelog.limits import MIB
-from oncelog.protocols.bsfg import calls, connect, objects, status
+from oncelog.protocols.bsfg import calls, connect, objects
 from oncelog.protocols.bsfg.connect import Answer, RpcError
 from oncelog.protocols.bsfg.messages import METHODS, PACKAGE, Message
 from oncelog.protocols.bsfg.zone import Ask, Steps, Zone
@@ -38,27 +37,25 @@ _CALLS: Final[dict[str, Callable[[Zone, Message], Steps]]] = {
 class Call:
     """A call in progress. `advance` with None, then with the reply to each ask, until it returns an answer."""
 
-    def __init__(
-        self, name: str, steps: Steps, render: Callable[[Message], Answer], timeout_ms: int | None = None
-    ) -> None:
-        self.name = name
-        self.timeout_ms = timeout_ms
+    def __init__(self, method: str, said: connect.Asked, steps: Steps) -> None:
+        self.method = method
+        self.timeout_ms = said.timeout_ms
+        self._is_json = said.is_json
         self._steps = steps
-        self._render = render
 
     def advance(self, reply: Any) -> Ask | Answer:
         """What it asks next, or its answer."""
         try:
             return self._steps.send(reply)
         except StopIteration as done:
-            return self._render(done.value)
+            return connect.answer(self.method, self._is_json, done.value)
         except RpcError as error:
             return connect.error_answer(error)
 
     def expired(self) -> Answer:
         """The answer once `Connect-Timeout-Ms` has passed. The call goes on: only its answer is dropped."""
         text = (
-            f"{self.name} took longer than {self.timeout_ms} ms; it may still be carried out. Send it again as it is."
+            f"{self.method} took longer than {self.timeout_ms} ms; it may still be carried out. Send it again as it is."
         )
         return connect.error_answer(RpcError("deadline_exceeded", text))
 
@@ -66,14 +63,14 @@ class Call:
 def begin(zone: Zone, method: bytes, path: str, headers: Mapping[bytes, bytes], body: bytes) -> Call | Answer:
     """A request, read whole: the call that it begins, or the answer if it begins none."""
     if not path.startswith(PREFIX):
-        return _document(zone, method, path, body)
+        return _document(zone, method, path)
     name = path[len(PREFIX) :]
     try:
         if name not in METHODS:
             known = ", ".join(METHODS)
             raise RpcError("unimplemented", f"there is no method {name[:80]!r}; the service has {known}.")
         if method != b"POST":
-            return _not_allowed("POST")
+            return Answer(405, "text/plain", b"calls are made by POST\n", (("Allow", "POST"),))
         if not connect.is_supported(headers):
             return Answer(
                 415,
@@ -83,37 +80,19 @@ def begin(zone: Zone, method: bytes, path: str, headers: Mapping[bytes, bytes], 
             )
         said = connect.asked(headers)
         request = connect.request_of(name, said, body, BODY_BYTES_MAX)
-        render = partial(connect.answer, name, said.is_json)
-        return Call(name, _CALLS[name](zone, request), render, said.timeout_ms)
+        return Call(name, said, _CALLS[name](zone, request))
     except RpcError as error:
         return connect.error_answer(error)
 
 
-def _document(zone: Zone, method: bytes, path: str, body: bytes) -> Call | Answer:
-    if path == "/bsfg/gate":
-        if method != b"POST":
-            return _not_allowed("POST")
-        try:
-            return Call(path, status.set_gate(zone, status.gate_request(body)), _json)
-        except RpcError as error:
-            return connect.error_answer(error)
-    if path not in ("/bsfg/boundary.proto", "/bsfg/zone", "/bsfg/status"):
+def _document(zone: Zone, method: bytes, path: str) -> Answer:
+    if path not in ("/bsfg/boundary.proto", "/bsfg/zone"):
         return Answer(404, "text/plain", b"nothing is here; /bsfg/boundary.proto is the contract\n")
     if method not in (b"GET", b"HEAD"):
-        return _not_allowed("GET, HEAD")
+        return Answer(405, "text/plain", b"this path takes GET\n", (("Allow", "GET, HEAD"),))
     if path == "/bsfg/zone":
-        return _json({"zone": zone.name})
-    if path == "/bsfg/status":
-        return Call(path, status.status(zone), _json)
+        return Answer(200, connect.JSON, msgspec.json.encode({"zone": zone.name}))
     return Answer(200, "text/plain; charset=utf-8", contract())
-
-
-def _json(document: Message) -> Answer:
-    return Answer(200, connect.JSON, msgspec.json.encode(document), (("Cache-Control", "no-store"),))
-
-
-def _not_allowed(allowed: str) -> Answer:
-    return Answer(405, "text/plain", f"this path takes {allowed}\n".encode(), (("Allow", allowed),))
 
 
 def contract() -> bytes:

@@ -15,9 +15,6 @@ from oncelog.protocols.bsfg.messages import Message
 CONSUMER_SCOPE: Final = "bsfg:"
 """Before the name of every consumer of this face."""
 
-CLOSED: Final = "closed"
-"""The gate of a consumer that gets no facts until it is opened. Empty is open."""
-
 FACT_CONFIG: Final = TopicConfig(content_type=JSON, dedupe_floor_ms=FOREVER, id_zone=facts.ID_ZONE)
 """What fact topics are made with."""
 
@@ -31,12 +28,6 @@ class Find(NamedTuple):
     bytes_max: int
 
 
-class ListConsumers(NamedTuple):
-    """Ask for the consumers whose names begin so. The reply is a list with `name`, `topic` and `cursor`."""
-
-    prefix: str
-
-
 class Prepared(NamedTuple):
     """Submit one command right behind another one, whose reply nobody wants. Between two replies another call could
     come in: what is pipelined would be stored in another order than it was sent."""
@@ -45,7 +36,7 @@ class Prepared(NamedTuple):
     command: Command
 
 
-Ask: TypeAlias = Command | Find | ListConsumers | Prepared
+Ask: TypeAlias = Command | Find | Prepared
 """What a call asks the server for: a command, or records."""
 
 Steps: TypeAlias = Generator[Ask, Any, Message]
@@ -67,11 +58,8 @@ class Zone:
         name: str,
         name_of: Callable[[int], tuple[str, int]],
         routes: tuple[Route, ...] = (),
-        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self.name = name
-        self.now_ms = now_ms
-        """The log's own time."""
         self.name_of = name_of
         """The topic and partition of a stream id."""
         self.topics_made: set[str] = set()

@@ -2,19 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from oncelog.core.outcome import Confirmed, NotFound, Outcome, Refusal, TopicMissing
 from oncelog.engine.engine import Engine
-from oncelog.engine.listing import ListedCursor
 from oncelog.protocols.bsfg import service
 from oncelog.protocols.bsfg.connect import Answer
 from oncelog.protocols.bsfg.service import Call
-from oncelog.protocols.bsfg.zone import Find, ListConsumers, Prepared, Zone
+from oncelog.protocols.bsfg.zone import Find, Prepared, Zone
 from oncelog.servers.counts import Counts
-
-PAGE: Final = 1_000
-"""Consumers that are looked up at once."""
 
 OnAnswer = Callable[[Answer], None]
 
@@ -71,8 +67,6 @@ class _Running:
                     self._answer(asked)
                 elif isinstance(asked, Find):
                     self._engine.read(asked.topic, 0, asked.offset, asked.bytes_max, self.go_on)
-                elif isinstance(asked, ListConsumers):
-                    self._list(asked.prefix)
                 elif isinstance(asked, Prepared):
                     self._engine.submit(asked.before, _ignore)
                     self._engine.submit(asked.command, self._told)
@@ -80,19 +74,6 @@ class _Running:
                     self._engine.submit(asked, self._told)
         finally:
             self._is_advancing = False
-
-    def _list(self, prefix: str) -> None:
-        """All consumers whose names begin so, a page after the other."""
-        found: list[ListedCursor] = []
-
-        def on_page(listed: list[ListedCursor], next_: tuple[str, int] | None) -> None:
-            found.extend(listed)
-            if next_ is None:
-                self.go_on(found)
-            else:
-                self._engine.lookups.cursors(prefix, next_, PAGE, on_page)
-
-        self._engine.lookups.cursors(prefix, None, PAGE, on_page)
 
     def _told(self, outcome: Outcome) -> None:
         """The engine's answer to a command."""

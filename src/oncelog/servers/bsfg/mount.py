@@ -13,8 +13,7 @@ from oncelog.servers.mount import MountedRequest, Sink, Turn
 
 def make_mount(context: FaceContext, counts: Counts) -> "BoundaryMount":
     """The boundary of a server."""
-    engine = context.engine
-    zone = Zone(context.zone, engine.lookups.name_of, now_ms=lambda: engine.now_ns() // 1_000_000)
+    zone = Zone(context.zone, context.engine.lookups.name_of)
     return BoundaryMount(Boundary(context.engine, context.loop, zone, counts))
 
 
