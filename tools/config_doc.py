@@ -27,13 +27,19 @@ COMMAND = "make docs"
 HEADER = f"""\
 # Settings
 
-Everything that a server can be told. Written by `{COMMAND}` from the settings classes in `src/oncelog/servers`.
+Every setting of a server. Written by `{COMMAND}` from the settings classes in `src/oncelog/servers`.
 
-`oncelog serve --config FILE.toml` reads a TOML file; without one the defaults hold. The command line is stronger than
-the file: `--data` and `--in-memory` have flags of their own, each face has `--<face> HOST:PORT` and `--no-<face>`, and
-`--set KEY=VALUE` takes every key of this page, as in `--set http.idle_ms=60000`. One of `data` and `in_memory` must be
-given. An unknown key, another type or a value out of range is refused at the start, with the file, the key, the value
-and what is allowed.
+A setting comes from the command line, else from the environment, else from the file, else it has its default:
+
+| source | example |
+|---|---|
+| command line | `--data`, `--zone`, `--<face> HOST:PORT`, `--no-<face>`; any other key as `--set http.idle_ms=60000` |
+| environment | `ONCELOG_HTTP_IDLE_MS=60000`: `ONCELOG_`, then the key in capitals with `_` for the dot |
+| file | `oncelog serve --config FILE.toml`, below |
+
+`oncelog config show` prints every setting with its value and its source. One of `data` and `in_memory` must be given.
+An unknown key, another type or a value out of range is refused at the start, with its source, the value and what is
+allowed.
 
 Names end in their unit: `_ms` are milliseconds, `_bytes` bytes, a rate is bytes per second. Bounds that cannot be set
 are in [limits.md](limits.md).

@@ -7,6 +7,7 @@ import pytest
 
 from oncelog import limits
 from oncelog.engine.open import SEGMENT_BYTES_IN_MEMORY
+from oncelog.servers.chosen_settings import choose, load, variable_of
 from oncelog.servers.face_settings import Address, parse_address
 from oncelog.servers.http.settings import HttpSettings
 from oncelog.servers.settings import (
@@ -16,7 +17,6 @@ from oncelog.servers.settings import (
     Setting,
     SettingsInvalid,
     StorageSettings,
-    load,
 )
 from tools import config_doc
 
@@ -105,11 +105,16 @@ def test_number_beyond_a_bound_is_refused_with_the_bounds(file: Path, setting: S
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda setting: setting.key)
 def test_another_type_is_refused_with_what_is_allowed(file: Path, setting: Setting) -> None:
-    others = {bool: ["1", '"true"', "[]"], int: ["true", "1.0", '"1"', "1979-05-27"], str: ["4437", "true"]}
+    others = {
+        bool: ["1", '"true"', "[]"],
+        int: ["true", "1.0", '"1"', "1979-05-27"],
+        str: ["4437", "true"],
+        tuple: ["1", '"a"', "[1]"],
+    }
     for value in others.get(setting.kind, ["1", "false", "[]"]):
         text = line(setting.key, value) if setting.key != "data" else f"data = {value}\n"
         message = refused(file, text)
-        assert re.match(rf"{re.escape(setting.key)} = .+: has another type", message)
+        assert re.match(rf"{re.escape(setting.key)} = .+: (has another type|is not a list of texts)", message)
         assert setting.allowed in message
 
 
@@ -273,3 +278,51 @@ def test_array_of_tables_is_refused_with_the_reason(file: Path, text: str, messa
 def test_command_line_cannot_give_an_array_of_tables() -> None:
     with pytest.raises(SettingsInvalid, match=r"peer = 1: is an array of tables .allowed: \[\[peer\]\] in a file"):
         load(None, {"data": Path("d"), "peer": 1})
+
+
+# --- environment -----------------------------------------------------------------------------------------------
+
+
+def test_command_line_wins_over_the_environment_and_that_over_the_file(file: Path) -> None:
+    file.write_text('data = "d"\nhttp.idle_ms = 2000\nhttp.stop_ms = 3000\nhttp.write_stall_ms = 4000\n')
+    environment = {"ONCELOG_HTTP_STOP_MS": "5000", "ONCELOG_HTTP_WRITE_STALL_MS": "6000", "HOME": "x"}
+    overrides = {"http.write_stall_ms": 7_000}
+    http = load(file, overrides, environment).faces["http"]
+    assert (http.idle_ms, http.stop_ms, http.write_stall_ms) == (2_000, 5_000, 7_000)
+    sources = {key: given.source for key, given in choose(file, overrides, environment).items()}
+    assert sources == {
+        "data": str(file),
+        "http.idle_ms": str(file),
+        "http.stop_ms": "ONCELOG_HTTP_STOP_MS",
+        "http.write_stall_ms": "command line",
+    }
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda setting: setting.key)
+def test_every_setting_has_a_variable_of_its_own(setting: Setting) -> None:
+    assert [key for key in SETTINGS if variable_of(key) == variable_of(setting.key)] == [setting.key]
+
+
+def test_text_of_a_variable_needs_no_quotes() -> None:
+    settings = load(None, {}, {"ONCELOG_DATA": "1", "ONCELOG_HTTP_ADDRESS": "127.0.0.1:0", "ONCELOG_ZONE": "7"})
+    assert (settings.data, settings.faces["http"].address, settings.zone) == (Path("1"), "127.0.0.1:0", "7")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("ONCELOG_HTTP_IDLE_MS", "soon", "has another type"),
+        ("ONCELOG_HTTP_IDLE_MS", "1", "is out of range"),
+        ("ONCELOG_HTTP_IDLE", "1", "did you mean ONCELOG_HTTP_IDLE_MS?"),
+        ("ONCELOG_HTTP_ADDRESS", "nowhere", "HOST:PORT"),
+    ],
+)
+def test_wrong_variable_is_refused_by_its_name(variable: str, value: str, says: str) -> None:
+    with pytest.raises(SettingsInvalid) as caught:
+        load(None, {"data": Path("d")}, {variable: value})
+    assert variable in str(caught.value)
+    assert says in str(caught.value)
+
+
+def test_variables_of_other_programs_are_left_alone() -> None:
+    load(None, {"data": Path("d")}, {"ONCELOG_URL": "http://x", "ONCELOG_PURE": "1", "ONCELOG_SPARK_JAVA": "x"})

@@ -388,6 +388,9 @@ class FillingIndex:
         self._builder.request(self._group)
         return self._builder.replies()
 
+    def restart(self) -> None:
+        raise AssertionError("it never dies")
+
     def stop(self) -> None:
         self._builder.stop()
 

@@ -45,6 +45,9 @@ class FullIndex:
     def replies(self) -> list[Reply]:
         return [Full("no space left")]
 
+    def restart(self) -> None:
+        raise AssertionError("it never dies")
+
     def stop(self) -> None:
         return None
 

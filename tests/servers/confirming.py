@@ -30,6 +30,9 @@ class Noted(asyncio.Transport):
         assert not self.is_ended
         self.written.append(bytes(data))
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def write_eof(self) -> None:
         assert not self.is_closed
         self.is_ended = True

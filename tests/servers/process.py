@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from oncelog.servers.chosen_settings import load
 from oncelog.servers.faces import FACES
 from oncelog.servers.process import run
-from oncelog.servers.settings import load
 from tests.servers.talking import PATIENCE_S, Answer, Client
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.servers.running import running
-from tests.servers.talking import request
+from tests.servers.talking import Client, request
 
 APPEND = "/bsfg.v1.BoundaryService/AppendFact"
 JSON = {"Content-Type": "application/json"}
@@ -57,3 +57,57 @@ def test_calls_are_counted() -> None:
             client.ask("POST", APPEND, fact(1), JSON)
         metrics = server.metrics()
     assert metrics["oncelog_duplicates_total"] >= 1
+
+
+def asked(client: Client, method: str, message: dict[str, Any]) -> Any:
+    answer = client.ask("POST", f"/bsfg.v1.BoundaryService/{method}", json.dumps(message).encode(), JSON)
+    return json.loads(answer.body)
+
+
+def test_status_tells_frontier_gaps_and_what_is_unconfirmed() -> None:
+    with running() as server, server.client() as client:
+        for number in range(6):
+            client.ask("POST", APPEND, fact(number), JSON)
+        asked(client, "FetchFacts", {"consumer_name": "c"})
+        for sequence in (1, 3, 6):
+            asked(client, "ConfirmReceipt", {"consumer_name": "c", "sequence": sequence})
+        status = json.loads(client.ask("GET", "/bsfg/status").body)
+    assert status["zone"] == "local"
+    assert status["streams"] == [{"stream": "facts.operational", "first_sequence": 1, "last_sequence": 6}]
+    (consumer,) = status["consumers"]
+    assert (consumer["consumer_name"], consumer["frontier"], consumer["unconfirmed"]) == ("c", 1, 3)
+    assert consumer["gaps"] == [{"first": 2, "last": 2}, {"first": 4, "last": 5}]
+    assert consumer["lag_ms"] > 0
+    assert consumer["gate"] == "open"
+
+
+def test_a_closed_gate_gives_no_facts_until_it_is_opened_and_keeps_the_place() -> None:
+    with running() as server, server.client() as client:
+        client.ask("POST", APPEND, fact(1), JSON)
+        client.ask("POST", APPEND, fact(2), JSON)
+        asked(client, "ConfirmReceipt", {"consumer_name": "c", "sequence": 1})
+        for gate, found in (("closed", "failed_precondition"), ("open", "2")):
+            body = json.dumps({"consumer_name": "c", "gate": gate}).encode()
+            assert client.ask("POST", "/bsfg/gate", body, JSON).status == 200
+            page = asked(client, "FetchFacts", {"consumer_name": "c"})
+            assert page.get("code", "") or page["facts"][0]["sequence"] == found
+            assert page.get("code", found) == found
+        assert asked(client, "ConfirmReceipt", {"consumer_name": "c", "sequence": 2}) == {"frontier": "2"}
+
+
+def test_truncation_stops_at_a_consumer_from_its_first_fetch_on() -> None:
+    with running() as server, server.client() as client:
+        client.ask("POST", APPEND, fact(1), JSON)
+        asked(client, "FetchFacts", {"consumer_name": "c"})
+        trimmed = client.ask("POST", "/v1/topics/facts.operational/trim", b'{"floor": 1}', JSON)
+        assert (trimmed.status, json.loads(trimmed.body)["code"]) == (409, "cursor_pinned")
+        asked(client, "ConfirmReceipt", {"consumer_name": "c", "sequence": 1})
+        assert client.ask("POST", "/v1/topics/facts.operational/trim", b'{"floor": 1}', JSON).status < 300
+
+
+def test_a_plain_append_to_a_fact_topic_is_refused_on_the_http_face() -> None:
+    with running() as server, server.client() as client:
+        client.ask("POST", APPEND, fact(1), JSON)
+        answer = client.ask("POST", "/v1/stream/facts.operational", b'{"a": 1}', JSON)
+    assert answer.status == 409
+    assert json.loads(answer.body)["code"] == "envelope_invalid"

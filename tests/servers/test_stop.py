@@ -185,7 +185,7 @@ def test_held_request_is_told_to_come_back_when_the_server_stops(path: str) -> N
     with running(early_hold_ms=60_000) as server, server.client() as client:
         server.ask("PUT", path, headers=TYPE)
         client.send(request("POST", path, b"x", {"Producer-Id": "p", "Producer-Epoch": 0, "Producer-Seq": 2}))
-        server.until(lambda: bool(server.server.early))
+        server.until(lambda: bool(server.server.early.held))
         server.begin_stop()
         answer = client.answer()
         assert (answer.status, answer.code, answer.headers["connection"]) == (503, "stopping", "close")

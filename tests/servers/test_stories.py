@@ -125,7 +125,7 @@ def test_commits_wait_for_their_turn_too() -> None:
             return b"POST /v1/commit HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data)
 
         one.send(commit(1))
-        server.until(lambda: bool(server.server.early))
+        server.until(lambda: bool(server.server.early.held))
         other.send(commit(0))
         assert other.answer().json["outcome"][0]["first"] == 0
         assert one.answer().json["outcome"][0]["first"] == 1

@@ -5,6 +5,8 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 from oncelog import limits
 from oncelog.limits import KIB, MIB
 from oncelog.servers.unsent import UnsentBytes
@@ -81,6 +83,7 @@ def test_reads_that_are_answered_at_once_do_not_nest() -> None:
     assert unsent.total == 0
 
 
+@pytest.mark.from_source
 def test_many_clients_that_do_not_read_hold_no_more_than_the_bound(tmp_path: Path) -> None:
     """Those who read are served beside them, since a client that takes nothing is cut while others wait."""
     bound = mock.patch.object(limits, "UNSENT_BYTES_MAX", 4 * MIB)

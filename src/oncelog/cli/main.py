@@ -6,6 +6,7 @@ import typer
 
 from oncelog import __version__
 from oncelog.cli.append import append_command
+from oncelog.cli.config import app as config_app
 from oncelog.cli.cursors import cursors_command
 from oncelog.cli.demo import demo_command
 from oncelog.cli.doctor import doctor_command
@@ -39,6 +40,7 @@ app.command("cursors", cls=Verb)(cursors_command)
 app.command("verify", cls=Verb)(verify_command)
 app.command("doctor", cls=Verb)(doctor_command)
 app.command("explain", cls=Verb)(explain_command)
+app.add_typer(config_app, name="config")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(forward_app, name="forward")
 app.command("demo", cls=Verb)(demo_command)

@@ -7,7 +7,6 @@ import shutil
 import socket
 import ssl
 import sys
-import tomllib
 from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, signature
@@ -109,8 +108,9 @@ def serve_command(
     """
     # Imported here: the engine takes a quarter of a second that no other verb should pay.
     from oncelog.servers.assembly import CannotListen
+    from oncelog.servers.chosen_settings import load
     from oncelog.servers.process import run
-    from oncelog.servers.settings import SettingsInvalid, load
+    from oncelog.servers.settings import SettingsInvalid
     from oncelog.storage.disk import NO_SPACE
 
     flags = {"data": "--data", "in_memory": "--in-memory", "zone": "--zone", "clock.accept": "--accept-clock"} | FLAGS
@@ -120,7 +120,7 @@ def serve_command(
     if any_port:
         overrides = {f"{kind.name}.address": ANY_PORT for kind in FACES} | overrides
     try:
-        chosen = load(config, overrides)
+        chosen = load(config, overrides, os.environ)
     except SettingsInvalid as error:
         hint = " – say --data DIR or --in-memory" if error.key == "data" and not error.given else ""
         end(exits.USAGE, f"{error}{hint}")
@@ -144,10 +144,9 @@ def serve_command(
 def _overrides(given: dict[str, object], flags: dict[str, str], settings: list[str]) -> dict[str, object]:
     """What the options say, and what `--set` says beside them."""
     overrides = {key: value for key, value in given.items() if value is not None}
-    for assignment in settings:
-        key, value = _assignment(assignment)
+    for key, value in assignments(settings).items():
         if given.get(key) is not None:
-            raise typer.BadParameter(f"{assignment!r} stands beside {flags[key]}: say it once", param_hint="--set")
+            raise typer.BadParameter(f"{key!r} stands beside {flags[key]}: say it once", param_hint="--set")
         overrides[key] = value
     return overrides
 
@@ -163,16 +162,17 @@ def _ready(data: Path | None, line: str) -> None:
         typer.echo(f"oncelog: {data} is on {place.found}: {place.hint}", err=True)
 
 
-def _assignment(text: str) -> tuple[str, object]:
-    """`http.idle_ms=60000`: the value as TOML says it; what is no TOML is text, so that addresses need no quotes."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
-    try:
-        document = tomllib.loads(f"value = {value}")
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
-    return key.strip(), document["value"] if len(document) == 1 else value
+def assignments(texts: list[str]) -> dict[str, object]:
+    """What `--set` says, each KEY=VALUE."""
+    from oncelog.servers.chosen_settings import parse_value
+
+    found: dict[str, object] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
+        found[key.strip()] = parse_value(value)
+    return found
 
 
 def _no_room(what: str, data: Path | None, segment_bytes: int) -> str:

@@ -29,6 +29,14 @@ def verify_command(
             metavar="DIR|URL", help="The data directory of a stopped log, or http://host:port of a live one."
         ),
     ],
+    against: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Compare two zones (BSFG): what is confirmed here must be there, once."),
+    ] = "",
+    consumer: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="With --against: the consumer here; else that of oncelog forward."),
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> None:
     """Check a log against its promises; exit code 4 if damage was found.
@@ -38,6 +46,12 @@ def verify_command(
     """
     if not place:
         raise typer.BadParameter("it is empty, and names no log", param_hint="DIR|URL")
+    if against:
+        # Imported here: numpy takes a tenth of a second that no other check should pay.
+        from oncelog.cli.zone_check import verify_zones
+
+        verify_zones(with_scheme(place), with_scheme(against), consumer, json=json)
+        return
     if place.startswith(("http://", "https://")):
         _verify_live(place, json=json)
     elif (url := with_scheme(place)) != place and not Path(place).exists():

@@ -29,6 +29,7 @@ from oncelog.core.entry import (
     IdsUsed,
     Operation,
 )
+from oncelog.core.fact_columns import holds_facts
 from oncelog.core.flat import Producer, ProducerClaim, Stream
 from oncelog.core.memory import known_producer, use_counts
 from oncelog.core.message_id import id_hash
@@ -37,6 +38,7 @@ from oncelog.core.outcome import (
     ClaimInvalid,
     Confirmed,
     ContentTypeMismatch,
+    EnvelopeInvalid,
     IdConflict,
     OrderKeyNotRising,
     Outcome,
@@ -75,6 +77,7 @@ class Unit:
         "id_hash",
         "message_id",
         "order_key",
+        "record_bytes",
         "txn_id",
         "values",
     )
@@ -94,6 +97,7 @@ class Unit:
         close: bool,
         txn_id: str = "",
         flaw: str = "",
+        record_bytes: int = 0,
     ) -> None:
         self.count = count
         self.batch_bytes = batch_bytes
@@ -110,6 +114,8 @@ class Unit:
         self.txn_id = txn_id
         self.flaw = flaw
         """What is wrong with its records themselves."""
+        self.record_bytes = record_bytes
+        """Its largest record, or all of a ready batch."""
 
 
 class Judged:
@@ -149,6 +155,7 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
         command.content_type,
         command.close,
         txn_id,
+        record_bytes=len(batch),
     )
     judged = judge_unit(Seen(state, stream, now_ns), unit)
     if judged.answer is not None:
@@ -230,7 +237,9 @@ def _stream_refuses(stream: Stream, unit: Unit) -> Refusal | None:
     if stream.closed:
         return StreamClosedRefusal(stream.stream_id, stream.tail)
     if unit.flaw:
-        return BatchRefused(unit.flaw)
+        return EnvelopeInvalid(unit.flaw) if holds_facts(stream) else BatchRefused(unit.flaw)
+    if 0 < stream.config.record_bytes_max < unit.record_bytes:
+        return TooLarge("bytes of one record", stream.config.record_bytes_max, unit.record_bytes)
     if unit.content_type and not is_same_type(unit.content_type, stream.config.content_type):
         return ContentTypeMismatch(stream.config.content_type, unit.content_type)
     if unit.expected_tail >= 0 and unit.expected_tail != stream.tail:

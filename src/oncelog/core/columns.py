@@ -30,6 +30,7 @@ from oncelog.core.entry import (
     IdsUsed,
     Operation,
 )
+from oncelog.core.fact_columns import holds_facts, prepared
 from oncelog.core.flat import Headers, Producer, ProducerClaim, Stream
 from oncelog.core.memory import floor_of, is_gone, is_known_claim, surely_living
 from oncelog.core.outcome import (
@@ -77,7 +78,7 @@ def stream_of(state: State, topic: str, partition: int) -> Stream | None:
 
 def hashes_of(stream: Stream, command: Columns) -> list[bytes]:
     """The hash of every message id of a command, empty for a value without; none at all if there is none."""
-    ids = command.message_ids
+    ids = prepared(stream, command).message_ids
     return _NO_HASHES if ids is None else message_id.id_hashes(stream, ids)
 
 
@@ -92,6 +93,8 @@ def decide_columns(
         return [], [TopicMissing(command.topic, command.partition) for command in commands]
     deciding = _Deciding(state, stream, max(now_ns, state.time_ns))
     answers: list[Outcome] = []
+    if holds_facts(stream):
+        commands = [prepared(stream, command) for command in commands]
     for number, command in enumerate(commands):
         of_ids = hashes_of(stream, command) if hashes is None else hashes[number]
         answers.append(deciding.answer(command, of_ids))
@@ -140,12 +143,24 @@ def records_of(command: Columns, first: int, next_: int, now_ns: int) -> Records
 
 def flaw_of(command: Columns, number: int) -> str:
     """What is wrong with a record itself; empty if nothing is."""
-    times, headers = command.timestamps_ms, command.headers
+    times, headers, flaws = command.timestamps_ms, command.headers, command.flaws
+    if flaws is not None and flaws[number]:
+        return flaws[number]
     if times is not None and not -codec.TIMESTAMP_TAME_MAX < times[number] < codec.TIMESTAMP_TAME_MAX:
         return "a timestamp is out of range"
     if headers is not None and any(names.text_bytes(name) < 0 for name, _ in headers[number]):
         return "a header name is Unicode text"
     return ""
+
+
+def record_bytes(command: Columns, number: int) -> int:
+    """How large a record is: its value, key and headers."""
+    size = len(command.values[number] or b"")
+    if command.keys is not None:
+        size += len(command.keys[number] or b"")
+    for name, content in () if command.headers is None else command.headers[number]:
+        size += max(0, names.text_bytes(name)) + len(content or b"")
+    return size
 
 
 def _is_bare(command: Columns) -> bool:
@@ -235,7 +250,7 @@ class _Deciding:
         row = self.row
         if self.closed or row.open_txns or command.close or command.expected_tails is not None:
             return False
-        if command.order_keys is not None:
+        if command.order_keys is not None or command.flaws is not None or row.config.record_bytes_max:
             return False
         content_type = command.content_type
         if content_type != self.type_found:
@@ -315,6 +330,7 @@ class _Deciding:
             command.content_type,
             command.close and is_last,
             flaw=flaw,
+            record_bytes=record_bytes(command, number),
         )
         judged = self.judged(unit)
         if judged.answer is not None:
@@ -366,6 +382,7 @@ class _Deciding:
             command.content_type,
             command.close,
             flaw=flaws[0] if flaws else "",
+            record_bytes=max(record_bytes(command, number) for number in range(count)),
         )
         judged = self.judged(unit)
         if judged.answer is not None:

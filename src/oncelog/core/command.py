@@ -143,6 +143,9 @@ class CommitAppend(msgspec.Struct, gc=False):
     count: int
     digest: bytes = b""
     message_id: bytes = b""
+    ids: list[tuple[int, bytes, bytes]] = []
+    """Instead of one id for the batch: (record number, message id, digest) of single records, ascending. Of a fact
+    topic the facts say them."""
 
 
 class ExpectTail(msgspec.Struct, gc=False):
@@ -270,6 +273,8 @@ class PublishItem(msgspec.Struct, gc=False):
     """Its records carry message ids: they are read from the stage before this is decided."""
     ids: list[tuple[int, bytes, bytes]] | None = None
     """(record number within the stage, message id, digest), ascending: what was read; None if nobody has looked."""
+    facts: bool = False
+    """What was read are facts, each with its id and digest."""
 
 
 class Publish(msgspec.Struct, gc=False):

@@ -33,6 +33,7 @@ from oncelog.core.command import (
 from oncelog.core.content_type import batch_refused
 from oncelog.core.cursor import moved
 from oncelog.core.entry import Appended, Claimed, ClaimRemembered, Compound, Entry, IdsUsed, Operation
+from oncelog.core.fact_columns import facts_in, holds_facts
 from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.memory import floor_of, is_known_claim, known_id, known_producer, removed_ns, use_counts
 from oncelog.core.message_id import RETAINED
@@ -42,6 +43,7 @@ from oncelog.core.outcome import (
     ClaimInvalid,
     CommitConfirmed,
     ConditionFailed,
+    EnvelopeInvalid,
     IdConflict,
     Outcome,
     PartlyDuplicate,
@@ -97,7 +99,7 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     claim = command.claim
     digest = b""
     claims = bool(command.commit_id) or claim is not None
-    refusal = _appends_refused(command, claims=claims)
+    refusal = _appends_refused(command)
     if refusal is not None:
         return None, refusal
     digests: list[bytes] = []
@@ -127,7 +129,10 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     streams, refusal = _streams(state, command)
     if refusal is not None:
         return None, refusal
-    known, refusal = _known_ids(state, command, streams, digests, now_ns)
+    named, refusal = _named(command, streams, digests, claims=claims)
+    if refusal is not None:
+        return None, again or refusal
+    known, refusal = _known_ids(state, named, streams, now_ns)
     if refusal is None and known is not None:
         moves, refusal = _moves_left(state, command, is_new=claims)
         if moves or refusal is not None:
@@ -139,16 +144,10 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     refusal = refusal or _conditions_refuse(state, command.conditions, now_ns)
     if refusal is not None:
         return None, refusal
-    return _build(state, command, streams, digests, claimed, digest, now_ns)
+    return _build(state, command, streams, named, claimed, digest, now_ns)
 
 
-def _appends_refused(command: Commit, *, claims: bool) -> Refusal | None:
-    named = sum(bool(append.message_id) for append in command.appends)
-    if not claims and 0 < named < len(command.appends):
-        # Its retry could not be told from a commit of which some part is known: it would have to be refused.
-        return ClaimInvalid(
-            "some appends carry a message id and others do not: give every one an id, or the commit an id or a producer"
-        )
+def _appends_refused(command: Commit) -> Refusal | None:
     for number, append in enumerate(command.appends):
         refusal = append_refused(append.batch, append.count)
         if append.message_id:
@@ -225,37 +224,98 @@ def _streams(state: State, command: Commit) -> tuple[list[Stream], Refusal | Non
     return streams, None
 
 
-def _known_ids(
-    state: State, command: Commit, streams: list[Stream], digests: list[bytes], now_ns: int
-) -> tuple[_Known | None, Refusal | None]:
-    """What is known if every append is; a refusal if only some are, or one conflicts; (None, None) if none."""
-    known = _Known([], [])
+Id = tuple[int, bytes, bytes, int]
+"""(record number, hash of the message id, digest, record count) of one id of an append."""
+
+
+def commit_ids(stream: Stream, append: CommitAppend) -> list[bytes]:
+    """The message ids of one append; none if it will be refused for them."""
+    if holds_facts(stream):
+        found = facts_in(append.batch)
+        return [] if isinstance(found, Refusal) else [id_ for _, id_, _ in found]
+    return [append.message_id] if append.message_id else [id_ for _, id_, _ in append.ids]
+
+
+def _named(
+    command: Commit, streams: list[Stream], digests: list[bytes], *, claims: bool
+) -> tuple[list[list[Id]], Refusal | None]:
+    """The ids of every append."""
+    named: list[list[Id]] = []
     seen: set[bytes] = set()
-    first_known = -1
     for number, (append, stream, digest) in enumerate(zip(command.appends, streams, digests, strict=True)):
-        if not append.message_id:
-            continue
-        id_hash = message_id.id_hash(stream, append.message_id)
-        if id_hash in seen:
-            return None, ClaimInvalid("one message id stands twice in one commit", append_number=number)
-        seen.add(id_hash)
-        value = known_id(state, stream, id_hash, now_ns)
-        if value is None:
-            continue
-        answer = duplicate_of_id(state, stream, value, digest)
-        if isinstance(answer, IdConflict):
-            answer.append_number = number
-            return None, answer
-        first_known = number if first_known < 0 else first_known
-        known.outcome += (answer.stream_id, answer.first, answer.next)
-        if answer.gone and use_counts(stream):
-            known.used.append((id_hash, value))
-    count = len(known.outcome) // 3
+        ids, refusal = _ids_of(stream, append, digest)
+        if refusal is None and any(id_[1] in seen for id_ in ids):
+            refusal = ClaimInvalid("one message id stands twice in one commit")
+        seen.update(id_[1] for id_ in ids)
+        if refusal is None and len({id_[1] for id_ in ids}) < len(ids):
+            refusal = ClaimInvalid("one message id stands twice in one commit")
+        if refusal is not None:
+            refusal.append_number = number
+            return [], refusal
+        named.append(ids)
+    covered = sum(id_[3] for ids in named for id_ in ids)
+    if not claims and 0 < covered < sum(append.count for append in command.appends):
+        # Its retry could not be told from a commit of which some part is known: it would have to be refused.
+        return [], ClaimInvalid(
+            "some appends carry a message id and others do not: give every one an id, or the commit an id or a producer"
+        )
+    return named, None
+
+
+def _ids_of(stream: Stream, append: CommitAppend, digest: bytes) -> tuple[list[Id], Refusal | None]:
+    """The ids of one append."""
+    if holds_facts(stream):
+        found = facts_in(append.batch)
+        if isinstance(found, Refusal):
+            return [], found
+        if append.message_id and [id_ for _, id_, _ in found] != [append.message_id]:
+            return [], EnvelopeInvalid("the commit names another message id than the fact. Send the same, or none.")
+        return [(number, message_id.id_hash(stream, id_), told, 1) for number, id_, told in found], None
+    if append.message_id:
+        return [(0, message_id.id_hash(stream, append.message_id), digest, append.count)], None
+    ids: list[Id] = []
+    last = -1
+    for number, id_, told in append.ids:
+        if (refusal := id_refused(id_, told)) is not None:
+            return [], refusal
+        if not last < number < append.count or not id_:
+            return [], ClaimInvalid("ids of records are named in the order of the records, each once")
+        last = number
+        ids.append((number, message_id.id_hash(stream, id_), told, 1))
+    return ids, None
+
+
+def _known_ids(
+    state: State, named: list[list[Id]], streams: list[Stream], now_ns: int
+) -> tuple[_Known | None, Refusal | None]:
+    """What is known if every id is; a refusal if only some are, or one conflicts; (None, None) if none."""
+    known = _Known([], [])
+    first_known = (-1, -1, -1)
+    count = 0
+    for number, (ids, stream) in enumerate(zip(named, streams, strict=True)):
+        begin = len(known.outcome)
+        for _, id_hash, digest, _ in ids:
+            value = known_id(state, stream, id_hash, now_ns)
+            if value is None:
+                continue
+            answer = duplicate_of_id(state, stream, value, digest)
+            if isinstance(answer, IdConflict):
+                answer.append_number = number
+                return None, answer
+            if not count:
+                first_known = (number, answer.stream_id, answer.first)
+            count += 1
+            if len(known.outcome) > begin and known.outcome[-3::2] == [answer.stream_id, answer.first]:
+                known.outcome[-1] = answer.next  # the record behind the one before it
+            else:
+                known.outcome += (answer.stream_id, answer.first, answer.next)
+            if answer.gone and use_counts(stream):
+                known.used.append((id_hash, value))
     if not count:
         return None, None
-    if count < len(command.appends):
-        new = len(command.appends) - count
-        return None, PartlyDuplicate(count, new, known.outcome[0], known.outcome[1], append_number=first_known)
+    new = sum(len(ids) or 1 for ids in named) - count
+    if new:
+        return None, PartlyDuplicate(count, new, first_known[1], first_known[2], append_number=first_known[0])
     return known, None
 
 
@@ -371,7 +431,7 @@ def _build(
     state: State,
     command: Commit,
     streams: list[Stream],
-    digests: list[bytes],
+    named: list[list[Id]],
     claimed: Claimed | None,
     digest: bytes,
     now_ns: int,
@@ -379,12 +439,10 @@ def _build(
     operations: list[Operation] = []
     outcome: list[int] = []
     added: dict[int, int] = {}
-    for append, stream, content in zip(command.appends, streams, digests, strict=True):
+    for append, stream, named_ids in zip(command.appends, streams, named, strict=True):
         first = stream.tail + added.get(stream.stream_id, 0)
         added[stream.stream_id] = added.get(stream.stream_id, 0) + append.count
-        ids = b""
-        if append.message_id:
-            ids = packed_id(message_id.id_hash(stream, append.message_id), content, 0, append.count)
+        ids = b"".join(packed_id(id_hash, told, number, count) for number, id_hash, told, count in named_ids)
         operations.append(Appended(stream.stream_id, first, append.count, append.batch, now_ns, ids=ids))
         outcome += (stream.stream_id, first, first + append.count)
     for number, move in enumerate(command.cursors):

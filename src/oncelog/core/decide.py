@@ -10,8 +10,10 @@ from typing import Any, Final
 from oncelog.core import append, columns, commit, consumer, cursor, query, stage, stream, txn_commands
 from oncelog.core import command as c
 from oncelog.core.entry import Entry
+from oncelog.core.fact_columns import as_columns, each_columns
 from oncelog.core.names import command_refused
 from oncelog.core.outcome import EachConfirmed, Outcome, Refusal, each_outcome
+from oncelog.core.rows import JCS
 from oncelog.core.state import State
 
 
@@ -36,6 +38,15 @@ def decide(state: State, command: c.Command, now_ns: int) -> tuple[Entry | None,
     return _DECIDE[kind](state, command, now_ns) if refusal is None else (None, refusal)
 
 
+def _ready(state: State, command: c.Append, now_ns: int) -> tuple[Entry | None, Outcome]:
+    """A ready batch; for a fact topic, the facts in it."""
+    topic = state.topics[command.topic]
+    if topic is None or topic.config.digest != JCS:
+        return append.decide_append(state, command, now_ns)
+    asked = as_columns(command)
+    return (None, asked) if isinstance(asked, Refusal) else columns.decide_one(state, asked, now_ns)
+
+
 def _value(state: State, command: c.AppendValue, now_ns: int) -> tuple[Entry | None, Outcome]:
     claims = None if command.claim is None else [command.claim]
     ids = [command.message_id] if command.message_id else None
@@ -45,18 +56,7 @@ def _value(state: State, command: c.AppendValue, now_ns: int) -> tuple[Entry | N
 
 
 def _each(state: State, command: c.AppendEach, now_ns: int) -> tuple[Entry | None, Outcome]:
-    records = command.records
-    asked = c.Columns(
-        command.topic,
-        command.partition,
-        [record.value for record in records],
-        None,
-        None,
-        [record.message_id for record in records],
-        keys=[record.key for record in records],
-        headers=[record.headers for record in records],
-        timestamps_ms=[record.timestamp_ms for record in records],
-    )
+    records, asked = command.records, each_columns(command)
     entry, outcome = columns.decide_one(state, asked, now_ns)
     if isinstance(outcome, Refusal) and len(records) != 1:
         return entry, outcome
@@ -64,7 +64,7 @@ def _each(state: State, command: c.AppendEach, now_ns: int) -> tuple[Entry | Non
 
 
 _DECIDE: Final[dict[type[c.Command], Callable[[State, Any, int], tuple[Entry | None, Outcome]]]] = {
-    c.Append: append.decide_append,
+    c.Append: _ready,
     c.AppendValue: _value,
     c.AppendEach: _each,
     c.Columns: columns.decide_one,

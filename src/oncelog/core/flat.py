@@ -77,8 +77,7 @@ class ProducerClaim(Flat):
         self.session = session
         """One run of a managed client; empty when it does not say."""
         self.start_any = start_any
-        """An unknown producer may start at any sequence (it would else have to start at 0). A managed client that names
-        no run has waited for its sequence 0 in vain."""
+        """An unknown producer may start at any sequence (it would else have to start at 0)."""
 
     def fields(self) -> tuple[Any, ...]:
         return (
@@ -138,7 +137,6 @@ class Producer(Flat):
         "_second",
         "_third",
         "displaced",
-        "early_digests",
         "epoch",
         "epoch_batch_count",
         "epoch_first_digest",
@@ -159,7 +157,6 @@ class Producer(Flat):
         epoch_first_digest: bytes = b"",
         epoch_batch_count: int = 0,
         displaced: tuple[str, ...] = (),
-        early_digests: tuple[bytes, ...] = (),
     ) -> None:
         assert len(batches) <= PRODUCER_BATCHES_REMEMBERED == 5
         self.epoch = epoch
@@ -180,9 +177,6 @@ class Producer(Flat):
         self.epoch_batch_count = epoch_batch_count
         self.displaced = displaced
         """Sessions that held earlier epochs, oldest first: what they still send is a zombie's, never a restart."""
-        self.early_digests = early_digests
-        """Digests of the sequences from 1 on of this epoch, four at most, of a managed producer: they tell a retry from
-        another run that names itself in no way. Empty where a sequence was not written."""
 
     def fields(self) -> tuple[Any, ...]:
         return (
@@ -195,7 +189,6 @@ class Producer(Flat):
             self.epoch_first_digest,
             self.epoch_batch_count,
             self.displaced,
-            self.early_digests,
         )
 
     @property
@@ -364,6 +357,8 @@ class Columns(Flat):
         "content_type",
         "digests",
         "expected_tails",
+        "facts",
+        "flaws",
         "headers",
         "keys",
         "message_ids",
@@ -423,6 +418,10 @@ class Columns(Flat):
         self.batch_scope = batch_scope
         """Whose batch ids these are."""
         self.batch_digest = batch_digest
+        self.facts: Any = None
+        """Of a fact topic, what each value was found to be (`core.fact_columns`). Not part of what was asked."""
+        self.flaws: Sequence[str] | None = None
+        """What is wrong with each record itself, where somebody has looked already; empty if nothing is."""
 
     def fields(self) -> tuple[Any, ...]:
         return (

@@ -13,7 +13,7 @@ from oncelog.core import command as c
 from oncelog.core.content_type import BATCHES, media_type
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import NameInvalid, Refusal, StageMissing, TooLarge, TopicMissing
-from oncelog.core.rows import FOREVER, TopicConfig
+from oncelog.core.rows import APPEND_TIME, CREATE_TIME, FOREVER, JCS, RAW, TopicConfig
 
 ROW_ID_MAX: Final = 2**63 - 1
 """Stream and stage ids are 64 bits in keys; half of them is more than will ever be given out."""
@@ -109,10 +109,31 @@ def config_refused(config: TopicConfig) -> Refusal | None:
     ):
         if not 0 <= retention <= limits.SEQUENCE_MAX:
             return TooLarge(what, limits.SEQUENCE_MAX, retention, least=0)
+    if (refusal := _kind_refused(config)) is not None:
+        return refusal
     timeout_ms = config.txn_timeout_ms_max
     if not limits.TXN_TIMEOUT_MS_MIN <= timeout_ms <= limits.TXN_TIMEOUT_MS_MAX:
         least = limits.TXN_TIMEOUT_MS_MIN
         return TooLarge("txn timeout ms of a topic", limits.TXN_TIMEOUT_MS_MAX, timeout_ms, least)
+    return None
+
+
+def _kind_refused(config: TopicConfig) -> Refusal | None:
+    """Settings that say what the records of a topic are."""
+    if config.digest not in (RAW, JCS):
+        return NameInvalid(config.digest, f"a digest is {RAW} or {JCS}")
+    if config.timestamp_type not in (CREATE_TIME, APPEND_TIME):
+        return NameInvalid(config.timestamp_type, f"a timestamp type is {CREATE_TIME} or {APPEND_TIME}")
+    if config.digest == JCS and not (
+        config.id_zone and config.dedupe_floor_ms == FOREVER and not config.duplicate_window_ms
+    ):
+        return NameInvalid(config.digest, "facts have an id zone, and their ids are remembered for ever")
+    for what, number in (
+        ("largest record (0 is no limit)", config.record_bytes_max),
+        ("producer idle ms (0 is never)", config.producer_idle_ms),
+    ):
+        if not 0 <= number <= limits.SEQUENCE_MAX:
+            return TooLarge(what, limits.SEQUENCE_MAX, number, least=0)
     return None
 
 
@@ -323,7 +344,11 @@ def _commit(command: c.Commit) -> Refusal | None:
     refusal = refusal or _first(_condition(condition) for condition in command.conditions)
     if refusal is not None:
         return refusal
+    ids = sum(len(append.ids) for append in command.appends)
+    if ids > limits.PUBLISH_IDS_MAX:
+        return TooLarge("message ids in one commit", limits.PUBLISH_IDS_MAX, ids)
     total = sum(len(append.batch) + limits.COMMIT_APPEND_BYTES for append in command.appends)
+    total += ids * limits.PUBLISHED_ID_BYTES
     return entry_refused("commit (larger writes go through stages)", total + moves_bytes(command.cursors))
 
 

@@ -5,7 +5,7 @@ is missing: each round names only keys that are not in the state yet. Ids are as
 (`ids`); rows that a found id leads to are part of the next round. For a replay ask `touched_by`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from oncelog.core import command as c
@@ -13,7 +13,8 @@ from oncelog.core import cursor as cursor_rules
 from oncelog.core import holes, message_id
 from oncelog.core import stream as stream_rules
 from oncelog.core.append import kafka_name
-from oncelog.core.commit import frontiers
+from oncelog.core.commit import commit_ids, frontiers
+from oncelog.core.fact_columns import as_columns, each_columns, holds_facts, prepared
 from oncelog.core.flat import Stream
 from oncelog.core.names import claim_refused, command_refused, consumer_refused, move_refused
 from oncelog.core.rows import Cursor, Table, TableKey, chunk_of
@@ -45,6 +46,11 @@ def _append_value(wanted: Wanted, command: c.Append | c.AppendValue) -> None:
     stream = wanted.stream(command.topic, command.partition)
     if stream is None:
         return
+    if holds_facts(stream) and type(command) is c.Append:
+        asked = as_columns(command)
+        if isinstance(asked, c.Columns):
+            _columns(wanted, asked)
+        return
     if command.claim is not None:
         wanted.producer(stream.stream_id, command.claim.name)
     wanted.found_id(stream, command.message_id)
@@ -58,7 +64,7 @@ def _columns(wanted: Wanted, command: c.Columns) -> None:
         # A name that no table can hold is refused for its value alone.
         if claim is not None and ((stream.stream_id, claim.name) in wanted.state.producers or not claim_refused(claim)):
             wanted.producer(stream.stream_id, claim.name)
-    for id_ in command.message_ids or ():
+    for id_ in prepared(stream, command).message_ids or ():
         wanted.found_id(stream, id_)
     key = (command.batch_scope, command.batch_id)
     if command.batch_id and wanted.row(Table.REMEMBERED, key) and (row := wanted.state.remembered[key]) is not None:
@@ -70,15 +76,16 @@ def _columns(wanted: Wanted, command: c.Columns) -> None:
 def _append_each(wanted: Wanted, command: c.AppendEach) -> None:
     stream = wanted.stream(command.topic, command.partition)
     if stream is not None:
-        for record in command.records:
-            wanted.found_id(stream, record.message_id)
+        for id_ in prepared(stream, each_columns(command)).message_ids or ():
+            wanted.found_id(stream, id_)
 
 
 def _commit(wanted: Wanted, command: c.Commit) -> None:
     for append in command.appends:
         stream = wanted.stream(append.topic, append.partition)
         if stream is not None:
-            wanted.found_id(stream, append.message_id)
+            for id_ in commit_ids(stream, append):
+                wanted.found_id(stream, id_)
     for condition in command.conditions:
         if isinstance(condition, c.ExpectNew):
             if wanted.row(Table.TOPIC, condition.topic) and (topic := wanted.state.topics[condition.topic]):
@@ -394,21 +401,16 @@ _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
 
 def ids(state: State, command: c.Command) -> list[bytes]:
     """The hashes of all ids that a command names. Its streams must be loaded."""
+    if isinstance(command, c.Append | c.AppendValue | c.AppendEach | c.Columns):
+        stream = _stream_of(state, command.topic, command.partition)
+        return (
+            [] if stream is None else [message_id.id_hash(stream, id_) for id_ in _append_ids(stream, command) if id_]
+        )
     kind = type(command)
-    if kind is c.Append or kind is c.AppendValue or kind is c.GetReceipt:
+    if kind is c.GetReceipt:
         stream = _stream_of(state, command.topic, command.partition)  # type: ignore[union-attr]
         name = command.message_id  # type: ignore[union-attr]
         return [message_id.id_hash(stream, name)] if stream is not None and name else []
-    if kind is c.Columns:
-        stream = _stream_of(state, command.topic, command.partition)  # type: ignore[union-attr]
-        ids = command.message_ids or ()  # type: ignore[union-attr]
-        return [] if stream is None else [message_id.id_hash(stream, id_) for id_ in ids if id_]
-    if kind is c.AppendEach:
-        stream = _stream_of(state, command.topic, command.partition)  # type: ignore[union-attr]
-        if stream is None:
-            return []
-        records = command.records  # type: ignore[union-attr]
-        return [message_id.id_hash(stream, record.message_id) for record in records if record.message_id]
     if kind is c.Publish:
         return [
             message_id.id_hash(stream, id_)
@@ -416,16 +418,32 @@ def ids(state: State, command: c.Command) -> list[bytes]:
             if item.ids and (stream := _stream_of(state, item.topic, item.partition)) is not None
             for _, id_, _ in item.ids
         ]
-    if kind is c.Commit:
-        named = [(a.topic, a.partition, a.message_id) for a in command.appends]  # type: ignore[union-attr]
-        conditions = command.conditions  # type: ignore[union-attr]
-        named += [(x.topic, x.partition, x.message_id) for x in conditions if isinstance(x, c.ExpectId)]
-        return [
-            message_id.id_hash(stream, name)
-            for topic, partition, name in named
-            if name and (stream := _stream_of(state, topic, partition)) is not None
-        ]
+    if isinstance(command, c.Commit):
+        hashes: list[bytes] = []
+        for append in command.appends:
+            if (stream := _stream_of(state, append.topic, append.partition)) is not None:
+                hashes += [message_id.id_hash(stream, id_) for id_ in commit_ids(stream, append)]
+        for condition in command.conditions:
+            if isinstance(condition, c.ExpectId) and condition.message_id:
+                if (stream := _stream_of(state, condition.topic, condition.partition)) is not None:
+                    hashes.append(message_id.id_hash(stream, condition.message_id))
+        return hashes
     return []
+
+
+def _append_ids(stream: Stream, command: c.Append | c.AppendValue | c.AppendEach | c.Columns) -> Sequence[bytes]:
+    """The message ids of an append; of a fact topic, those of its facts."""
+    if isinstance(command, c.AppendValue):
+        return () if holds_facts(stream) else (command.message_id,)
+    if isinstance(command, c.Append):
+        if not holds_facts(stream):
+            return (command.message_id,)
+        asked = as_columns(command)
+        if not isinstance(asked, c.Columns):
+            return ()
+    else:
+        asked = each_columns(command) if isinstance(command, c.AppendEach) else command
+    return prepared(stream, asked).message_ids or ()
 
 
 def _stream_of(state: State, topic: str, partition: int) -> Stream | None:

@@ -357,6 +357,13 @@ class BatchRefused(Refusal):
     reason: str
 
 
+class EnvelopeInvalid(Refusal):
+    """A record of a fact topic is no fact: which field, and what is wrong with it."""
+
+    code: ClassVar[str] = "envelope_invalid"
+    reason: str
+
+
 class NoRoom(Refusal):
     """The disk has no room for another segment. Reads go on; the same write can succeed once there is room."""
 

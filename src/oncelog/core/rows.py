@@ -39,6 +39,17 @@ FOREVER: Final = -1
 """As `dedupe_floor_ms`: ids and producers are never forgotten (fact streams)."""
 
 
+RAW: Final = "raw"
+"""As `TopicConfig.digest`: over the bytes of the value."""
+
+JCS: Final = "jcs"
+"""As `TopicConfig.digest`: over the RFC 8785 form of the fact that a record is (`core.facts`)."""
+
+CREATE_TIME: Final = "create"
+APPEND_TIME: Final = "append"
+"""As `TopicConfig.timestamp_type`."""
+
+
 class Cause(IntEnum):
     """Why an offset is a hole."""
 
@@ -66,6 +77,16 @@ class TopicConfig(msgspec.Struct, gc=False, array_like=True, omit_defaults=False
     """If above 0, the oldest records of a partition go while at least so many stored bytes stay."""
     retention_records: int = 0
     """If above 0, so many records of a partition stay, and the oldest go."""
+    digest: str = RAW
+    """What an id's content is compared by: RAW, the value's bytes; JCS, the fact that every record of the topic is."""
+    record_bytes_max: int = 0
+    """If above 0, the largest record, with key and headers, and the largest ready batch."""
+    timestamp_type: str = CREATE_TIME
+    """Whose time a record carries: that of its writer, or that of its append."""
+    nats_name: str = ""
+    """Its JetStream name; empty: its own name, as far as JetStream can spell it."""
+    producer_idle_ms: int = 0
+    """If above 0, a producer is forgotten after so long without a write, although its records are there."""
 
 
 class Topic(msgspec.Struct, gc=False, array_like=True):

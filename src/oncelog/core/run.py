@@ -17,6 +17,7 @@ from oncelog.core.append import id_refused
 from oncelog.core.command import AppendValue
 from oncelog.core.content_type import ANY, is_same_type
 from oncelog.core.entry import MANY_CLAIMS, PACKED_ID, Appended
+from oncelog.core.fact_columns import holds_facts
 from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.memory import surely_living
 from oncelog.core.message_id import id_hashes
@@ -45,7 +46,7 @@ def open_stream(state: State, command: AppendValue) -> Stream | None:
     if topic is None or not 0 <= command.partition < len(topic.stream_ids):
         return None
     stream = state.streams.get(topic.stream_ids[command.partition])
-    if stream is None or stream.closed or stream.open_txns:
+    if stream is None or stream.closed or stream.open_txns or holds_facts(stream) or stream.config.record_bytes_max:
         return None
     return stream
 

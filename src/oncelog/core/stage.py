@@ -28,6 +28,7 @@ from oncelog.core.entry import (
     StageOpened,
     StagePublished,
 )
+from oncelog.core.fact_columns import holds_facts
 from oncelog.core.outcome import (
     ApplicationBatchRefused,
     ApplicationDone,
@@ -36,6 +37,7 @@ from oncelog.core.outcome import (
     ClaimInvalid,
     CommitConfirmed,
     ContentTypeMismatch,
+    EnvelopeInvalid,
     Outcome,
     Refusal,
     ShardMismatch,
@@ -207,6 +209,8 @@ def _published(
         if not stage.count:
             operations.append(StageDropped(stage.stage_id))
             continue
+        if holds_facts(stream) and not (item.named and item.facts):
+            return [], [], {}, EnvelopeInvalid("what is published into a fact topic is read as facts; name its ids")
         if item.named and item.ids is None:
             # Whoever read the ids found another stage than this one: what they would have said is not known.
             return [], [], {}, StageBusy(stage.stage_id)

@@ -33,6 +33,7 @@ from oncelog.core.entry import (
 from oncelog.core.flat import Stream
 from oncelog.core.names import config_refused
 from oncelog.core.outcome import (
+    ClaimInvalid,
     CursorPinned,
     OffsetAhead,
     OffsetGone,
@@ -46,7 +47,7 @@ from oncelog.core.outcome import (
 )
 from oncelog.core.producer import judge
 from oncelog.core.refuse import refusal_of
-from oncelog.core.rows import Cause, Topic
+from oncelog.core.rows import JCS, Cause, Topic
 from oncelog.core.state import State
 from oncelog.core.verdict import Accept, Duplicate
 
@@ -62,6 +63,8 @@ def decide_create(state: State, command: CreateTopic, now_ns: int) -> Decision:
     """A new topic, or agreement with the one that is there: creating twice is a retry."""
     if not 1 <= command.partitions <= limits.PARTITIONS_MAX:
         return None, TooLarge("partitions", limits.PARTITIONS_MAX, command.partitions, least=1)
+    if command.batch and command.config.digest == JCS:
+        return None, ClaimInvalid("facts are appended to a topic after it is made, so that their ids are looked up")
     if command.batch:
         refusal = append_refused(command.batch, command.count)
         refusal = refusal or batch_refused(command.config.content_type, command.batch)
@@ -130,6 +133,8 @@ def decide_configure(state: State, command: ConfigureTopic, now_ns: int) -> Deci
         return None, refusal
     if topic.config == config:
         return None, TopicDone(topic.topic_id, list(topic.stream_ids), changed=False)
+    if topic.config.digest != config.digest:
+        return None, TopicExists(command.name, "what its ids are compared by cannot change")
     if topic.config.id_zone != config.id_zone:
         return None, TopicExists(command.name, "message ids cannot move to another zone")
     if is_json(config.content_type) and not is_json(topic.config.content_type):

@@ -15,10 +15,10 @@ from oncelog.demo.network import HOST
 from oncelog.demo.processes import kill_session, session_gone
 from oncelog.errors import OncelogError
 
-PROTOCOLS: Final = ("http", "kafka")
+PROTOCOLS: Final = ("http", "nats")
 """The faces that the server of the demo opens: a face that producers of the demo write through is named here."""
 
-ADVERTISED: Final[tuple[str, ...]] = ("kafka",)
+ADVERTISED: Final[tuple[str, ...]] = ()
 """Those of them whose clients connect to the address that the server names, not to the one that they were given."""
 
 READY_WITHIN_S: Final = 60.0

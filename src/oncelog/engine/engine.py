@@ -17,6 +17,7 @@ from oncelog import limits
 from oncelog.core.command import Command, Publish
 from oncelog.core.names import command_refused
 from oncelog.core.outcome import Outcome, Refusal, Stopping
+from oncelog.core.rows import JCS
 from oncelog.core.txn import DEFAULT_TIMEOUTS, TxnTimeouts
 from oncelog.engine.clock import LogClock
 from oncelog.engine.commit_loop import CommitLoop
@@ -33,7 +34,7 @@ from oncelog.engine.poller import Poller
 from oncelog.engine.reader_thread import ReaderThread
 from oncelog.engine.reads import Reads
 from oncelog.engine.retention import Retention
-from oncelog.engine.staged_ids import completed, newest_group, plans_of
+from oncelog.engine.staged_ids import completed, newest_group, of_facts, plans_of
 from oncelog.engine.statistics import Durability, Statistics
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
@@ -76,6 +77,9 @@ class Engine:
     ) -> None:
         self._loop = loop
         self.log_clock = log_clock or LogClock(store.state.time_ns)
+        self.log_clock.on_notice = self._notice
+        self.on_notice: Callable[[str], None] = lambda _text: None
+        """Called with what an operator should know."""
         self._clock = clock = clock or self.log_clock
         self._fatal = fatal
         self._guard = Guard(self._fail)
@@ -83,7 +87,7 @@ class Engine:
         self._durability: Durability = durability
         self._journal = store.journal
         self._index = store.index
-        self._building = IndexBuilding(builder, loop, self._built, self._index_full, self._fail)
+        self._building = IndexBuilding(builder, loop, self._built, self._index_full, self._fail, self._notice)
         self._timers = store.timers
         store.timers.timeouts = settings.txn_timeouts
         self.view = store.view
@@ -103,19 +107,7 @@ class Engine:
             settings.checkpoint_bytes,
         )
         self._replayed_entries = store.replayed_entries
-        self.follow = Follow(store.view)
-        reader = ReaderThread(loop.call_soon_threadsafe, self._fail)
-        self.reads = Reads(store, self.lookups, self.follow, reader, loop, self._guard)
-        self.read = self.reads.read_soon
-        """Batches from an offset on, told at once or soon; what is returned can be cancelled."""
-        self.offset_at = self.reads.offset_at
-        """The first record of a stream at or behind a time."""
-        self.wait_many = self.reads.wait_many
-        """The same at many streams, for a minimum of bytes and a longest time."""
-        self.wait = self.reads.wait
-        """Be woken when there is something to read; give what is returned to `cancel` to wait no more."""
-        self.cancel = self.follow.cancel
-        self.retention = Retention(store.view, store.index, self.reads.reader, self.submit)
+        self._open_for_reading(store)
         self._hold = GroupHold(time.perf_counter)
         self._clean_scheduled = False
         self._unproven = False
@@ -132,6 +124,22 @@ class Engine:
         self._spares.ask()
         self._timer = loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
 
+    def _open_for_reading(self, store: Store) -> None:
+        """What faces read with, and what trims."""
+        self.follow = Follow(store.view)
+        reader = ReaderThread(self._loop.call_soon_threadsafe, self._fail)
+        self.reads = Reads(store, self.lookups, self.follow, reader, self._loop, self._guard)
+        self.read = self.reads.read_soon
+        """Batches from an offset on, told at once or soon; what is returned can be cancelled."""
+        self.offset_at = self.reads.offset_at
+        """The first record of a stream at or behind a time."""
+        self.wait_many = self.reads.wait_many
+        """The same at many streams, for a minimum of bytes and a longest time."""
+        self.wait = self.reads.wait
+        """Be woken when there is something to read; give what is returned to `cancel` to wait no more."""
+        self.cancel = self.follow.cancel
+        self.retention = Retention(store.view, store.index, self.reads.reader, self.submit)
+
     # --- commands --------------------------------------------------------------------------------------------------
 
     def publish(self, command: Publish, reply: Reply) -> None:
@@ -146,6 +154,7 @@ class Engine:
     def _complete(self, command: Publish, reply: Reply) -> None:
         """Read the ids of a publish, then submit it."""
         try:
+            command = of_facts(command, self._is_fact_topic)
             plans = plans_of(command, self.reads.reader, self.lookups.stage_row)
         except StorageError as error:
             reply(damaged(error))
@@ -171,7 +180,12 @@ class Engine:
             plan_again=partial(self._complete_again, command),
         )
 
-    def _complete_again(self, command: Publish) -> Callable[[], Publish] | Refusal:
+    def _is_fact_topic(self, name: str) -> bool:
+        """A topic that is not durable yet is not one: the publish is refused then, and asked again."""
+        topic = self.view.topic(name)
+        return topic is not None and topic.config.digest == JCS
+
+    def _complete_again(self, command: Publish) -> Callable[[], Publish | Refusal] | Refusal:
         """Staged records were moved while their ids were read."""
         try:
             plans = plans_of(command, self.reads.reader, self.lookups.stage_row)
@@ -194,6 +208,9 @@ class Engine:
         """The log's own time: it never runs back."""
         return self._clock()
 
+    def _notice(self, text: str) -> None:
+        self.on_notice(text)
+
     def statistics(self) -> Statistics:
         """How the engine stands."""
         seconds = self._writer.seconds
@@ -212,6 +229,7 @@ class Engine:
             self.reads.bytes_planned,
             self.log_clock.skew_ns,
             self.log_clock.steps,
+            self._building.restarts,
             self._journal.cut_at,
         )
 

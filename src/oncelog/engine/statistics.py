@@ -36,5 +36,7 @@ class Statistics(NamedTuple):
     """How far the log's time is ahead of the wall clock; below 0 if it is behind."""
     clock_steps: int
     """How often the log took over a wall clock that stayed ahead."""
+    index_restarts: int
+    """How often the index builder had to be started again."""
     cut_at: str
     """Where the start cut a torn group off the journal; empty if there was none."""

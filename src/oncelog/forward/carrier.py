@@ -43,6 +43,11 @@ class Progress(msgspec.Struct):
     """The source's, by its last answer."""
     target_sequence: int = 0
     """The target's, of the fact that was carried last."""
+    backlog: int = 0
+    """Facts of the source that its consumer has not confirmed; this one and the next two as it told last."""
+    lag_s: float = 0.0
+    """Age of the oldest of them."""
+    gap_count: int = 0
     is_gate_closed: bool = False
     cut: str = ""
     """What keeps the carrier from going on; empty while it goes on."""

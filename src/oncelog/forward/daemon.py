@@ -5,6 +5,7 @@ waited out, with growing pauses of at most `PAUSE_MAX_S`, for as long as it take
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -21,12 +22,25 @@ IDLE_MS: Final = 20
 IDLE_MAX_MS: Final = 250
 """Between two looks at a stream that has nothing new: a fact is at most that much later."""
 
+WATCH_S: Final = 2.0
+"""How old the numbers of backlog and lag may be."""
+
 PAUSE_MS: Final = 100
 PAUSE_MAX_MS: Final = 2_000
 """After a cut."""
 
 RATE_DEFAULT: Final = 5_000
 """Facts per second and stream: a backlog of days is replayed at this rate, and the disks stay free for live facts."""
+
+
+def consumer_of(target_zone: str) -> str:
+    """The consumer at the source that a forwarder to this zone has if nobody says otherwise."""
+    return f"forward:{target_zone}"
+
+
+def carried(target_zone: str, to_zones: Sequence[str], from_zone: str, to_zone: str) -> bool:
+    """Whether a fact goes to the target: it is for that zone, or for one behind it, and does not come from it."""
+    return (to_zone == target_zone or to_zone in to_zones) and from_zone != target_zone
 
 
 class ZonesAlike(Exception):
@@ -71,17 +85,17 @@ class Forwarder:
         async with asyncio.TaskGroup() as tasks:
             for stream in self._streams:
                 tasks.create_task(self._carry(stream))
+            tasks.create_task(self._watch())
 
     @property
     def consumer(self) -> str:
         """The name of the consumer at the source."""
-        return self.route.consumer or f"forward:{self.target_zone}"
+        return self.route.consumer or consumer_of(self.target_zone)
 
     def carries(self, envelope: dict[str, Any]) -> bool:
-        """Whether a fact goes to the target: it is for that zone, or for one behind it, and does not come from it."""
-        to_zone = envelope.get("to_zone")
-        is_for_target = to_zone == self.target_zone or to_zone in self.route.to_zones
-        return is_for_target and envelope.get("from_zone") != self.target_zone
+        """Whether a fact with this envelope goes to the target."""
+        zones = envelope.get("from_zone", ""), envelope.get("to_zone", "")
+        return carried(self.target_zone, self.route.to_zones, *zones)
 
     async def _zone_of(self, url: str, token: str) -> str:
         """The name of the zone at an address; waits until it answers."""
@@ -99,6 +113,26 @@ class Forwarder:
                 await asyncio.sleep(backoff.next_s())
         finally:
             await link.close()
+
+    async def _watch(self) -> None:
+        """Ask the source how its consumer stands, now and then: the numbers that only the source knows."""
+        link = Link(self.route.source, token=self.route.source_token)
+        try:
+            while True:
+                with contextlib.suppress(ConnectionLost, CallRefused):
+                    self._note((await link.get("/bsfg/status"))["consumers"])
+                await asyncio.sleep(WATCH_S)
+        finally:
+            await link.close()
+
+    def _note(self, consumers: Sequence[dict[str, Any]]) -> None:
+        rows = {row["stream"]: row for row in consumers if row["consumer_name"] == self.consumer}
+        for carrier in self.carriers:
+            row = rows.get(carrier.progress.stream)
+            if row is not None:
+                carrier.progress.backlog = row["unconfirmed"]
+                carrier.progress.lag_s = row["lag_ms"] / 1000
+                carrier.progress.gap_count = row["gap_count"]
 
     async def _carry(self, stream: str) -> None:
         source = Link(self.route.source, token=self.route.source_token)

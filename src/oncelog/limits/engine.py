@@ -68,6 +68,13 @@ come back."""
 HEAP_KEPT_BYTES: Final = 16 * MIB
 """Free memory that the allocator keeps at the end of its heap: enough for the bodies of the next few requests."""
 
+INDEX_DEATHS_MAX: Final = 3
+"""How often the index builder may die at one place before the server gives up: once may be a kill, three times is
+not."""
+
+INDEX_RESTART_MS_FIRST: Final = 500
+"""How long after its first death the builder is started again; four times as long after the second."""
+
 CLOCK_SETTLE_MS: Final = 600_000
 """How long a wall clock must stay ahead before the log takes it over: longer than any mistake that is mended."""
 

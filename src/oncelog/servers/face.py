@@ -13,6 +13,7 @@ from typing import Protocol
 from oncelog import limits
 from oncelog.engine.engine import Engine
 from oncelog.servers.back_pressure import BackPressure
+from oncelog.servers.bsfg_settings import BsfgSettings
 from oncelog.servers.counts import Counts
 from oncelog.servers.face_settings import Address, FaceSettings
 from oncelog.servers.peers import PeerSettings
@@ -55,6 +56,7 @@ class FaceContext:
         say: Callable[[str], None] = lambda _note: None,
         zone: str = "local",
         peers: tuple[PeerSettings, ...] = (),
+        bsfg: BsfgSettings | None = None,
     ) -> None:
         self.engine = engine
         self.loop = loop
@@ -68,6 +70,7 @@ class FaceContext:
         """The name of the zone that this server is, for what carries facts between zones."""
         self.peers = peers
         """The other zones that may call."""
+        self.bsfg = bsfg or BsfgSettings()
         self.back_pressure = BackPressure(engine)
         self.unsent = UnsentBytes(limits.UNSENT_BYTES_MAX)
         """Bytes of answers that clients have not taken: reads of every face enter here."""

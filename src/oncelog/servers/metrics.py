@@ -60,6 +60,9 @@ class _Collector(Collector):
             stand.retention_held_back,
         )
         yield CounterMetricFamily("oncelog_read_bytes", "Stored bytes fetched for readers.", stand.bytes_read)
+        yield CounterMetricFamily(
+            "oncelog_index_restarts", "How often the index builder had to be started again.", stand.index_restarts
+        )
         yield GaugeMetricFamily(
             "oncelog_clock_skew_seconds",
             "How far the log's time is ahead of this machine's clock; below 0 if it is behind.",

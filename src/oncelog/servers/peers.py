@@ -26,6 +26,14 @@ class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     fetch_streams: Annotated[tuple[str, ...], Meta(description="Streams that it may fetch facts of")] = ()
     consumers: Annotated[tuple[str, ...], Meta(description="Consumers that it may read and move")] = ()
+    start: Annotated[
+        str,
+        Meta(
+            pattern="first|next",
+            title="first or next",
+            description="Where its new consumers begin: at the first fact, or at those that come next",
+        ),
+    ] = "first"
     export: Annotated[
         tuple[str, ...],
         Meta(description="Subjects of facts that may leave this zone for it; `*` and a final `>` match"),

@@ -57,10 +57,10 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     connections, backlog = connections_allowed(wanted, files, listeners)
     await try_addresses(settings.faces, loop)
     engine = _opened(settings, loop)
-    engine.log_clock.on_notice = _say
+    engine.on_notice = _say
     journal = None if settings.data is None else journal_directory(settings.data)
-    zones = settings.zone, settings.peer
-    context = FaceContext(engine, loop, backlog=backlog, journal=journal, say=_say, zone=zones[0], peers=zones[1])
+    told: dict[str, Any] = {"zone": settings.zone, "peers": settings.peer, "bsfg": settings.bsfg}
+    context = FaceContext(engine, loop, backlog=backlog, journal=journal, say=_say, **told)
     assembly = Assembly(context, with_connections(settings.faces, connections))
     try:
         await assembly.start()

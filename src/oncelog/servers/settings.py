@@ -1,4 +1,4 @@
-"""What a server is started with: a TOML file, overridden by the command line, over the defaults here.
+"""What a server can be told: every setting with its default, its bounds and its meaning.
 
 Each field says its bounds and its meaning once, in its `Meta`; the check and `docs/config.md` both read them there.
 Nothing is guessed: an unknown key, a value of another type or out of bounds, a file that is no TOML are refused
@@ -6,14 +6,12 @@ Nothing is guessed: an unknown key, a value of another type or out of bounds, a 
 the data directory.
 """
 
-import difflib
 import re
-import tomllib
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta
@@ -25,13 +23,13 @@ from oncelog.engine import engine
 from oncelog.engine.open import SEGMENT_BYTES_IN_MEMORY
 from oncelog.errors import OncelogError
 from oncelog.limits import KIB, MIB
+from oncelog.servers.bsfg_settings import BsfgSettings
 from oncelog.servers.face_settings import MINUTE_MS, FaceSettings, parse_address
 from oncelog.servers.faces import FACES, FaceKind, resolved
 from oncelog.servers.peers import PeerSettings
 
 TEXT_CHARACTERS_MAX: Final = 400
 
-COMMAND_LINE: Final = "command line"
 GIVEN_CHARACTERS_MAX: Final = 60
 
 
@@ -176,6 +174,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     storage: StorageSettings = StorageSettings()
     transactions: TransactionSettings = TransactionSettings()
     clock: ClockSettings = ClockSettings()
+    bsfg: BsfgSettings = BsfgSettings()
     faces: dict[str, FaceSettings] = {}
     """The settings of every face, by its name, in the order of the list of faces."""
     peer: tuple[PeerSettings, ...] = ()
@@ -262,6 +261,7 @@ SERVER_TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "storage": StorageSettings,
     "transactions": TransactionSettings,
     "clock": ClockSettings,
+    "bsfg": BsfgSettings,
 }
 """The tables that belong to no face, by their names: fields of ServerSettings. A table more is one line here."""
 
@@ -300,175 +300,14 @@ ARRAY_SETTINGS: Final = {
 TABLES: Final = frozenset(key.partition(".")[0] for key in SETTINGS if "." in key)
 
 
-# --- loading ---------------------------------------------------------------------------------------------------
-
-
-def load(path: Path | None, overrides: Mapping[str, object]) -> ServerSettings:
-    """The settings of the file, if there is one, with those of `overrides` over them.
-
-    `overrides` has keys as `http.address`; it is what the command line says, so None stands for "not given".
-    """
-    chosen: dict[str, object] = {}
-    if path is not None:
-        chosen = _checked(str(path), _flat(str(path), _read(path)))
-        _refuse_two_places(str(path), chosen)
-    given = _checked(COMMAND_LINE, {key: value for key, value in overrides.items() if value is not None})
-    _refuse_two_places(COMMAND_LINE, given)
-    # The command line chose a place: the other one in the file gives way.
-    if "data" in given:
-        chosen.pop("in_memory", None)
-    if given.get("in_memory"):
-        chosen.pop("data", None)
-    chosen |= given
-    if chosen.get("data") is None and not chosen.get("in_memory"):
-        source = str(path) if path is not None else COMMAND_LINE
-        raise SettingsInvalid(source, "data", "where do the records go?", allowed="a directory, or in_memory = true")
-    if chosen.get("in_memory"):
-        chosen.setdefault("storage.segment_bytes", SEGMENT_BYTES_IN_MEMORY)
-    return _built(chosen)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsInvalid(str(path), "", f"cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise SettingsInvalid(str(path), "", f"is not UTF-8 (byte {error.start})") from error
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsInvalid(str(path), "", f"is not TOML: {error}") from error
-
-
-def _flat(source: str, document: dict[str, Any]) -> dict[str, object]:
-    """`{"http": {"idle_ms": 1}}` as `{"http.idle_ms": 1}`. No key holds a table of its own."""
-    flat: dict[str, object] = {}
-    for name, value in document.items():
-        if name in ARRAYS:
-            flat[name] = _array(source, name, value)
-        elif name not in TABLES:
-            flat[name] = value
-        elif isinstance(value, dict):
-            flat |= {f"{name}.{key}": inner for key, inner in value.items()}
-        else:
-            raise SettingsInvalid(source, name, "is a table", given=value, allowed=f"[{name}] and keys below it")
-    return flat
-
-
-def _array(source: str, name: str, value: object) -> tuple[msgspec.Struct, ...]:
-    """The tables of an array, each checked."""
-    if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
-        raise SettingsInvalid(
-            source, name, "is an array of tables", given=value, allowed=f"[[{name}]] and keys below it"
-        )
-    known, struct = ARRAY_SETTINGS[name], ARRAYS[name]
-    tables: list[msgspec.Struct] = []
-    for number, table in enumerate(value, start=1):
-        place = f"{name}[{number}]"
-        given: dict[str, object] = {}
-        for key, inner in table.items():
-            setting = known.get(f"{name}.{key}")
-            if setting is None:
-                allowed = ", ".join(each.key.rpartition(".")[2] for each in known.values())
-                raise SettingsInvalid(source, f"{place}.{key}", "there is no such key", given=inner, allowed=allowed)
-            given[key] = _check_value(source, f"{place}.{key}", setting, inner)
-        for setting in known.values():
-            key = setting.key.rpartition(".")[2]
-            if setting.default is msgspec.NODEFAULT and key not in given:
-                raise SettingsInvalid(source, f"{place}.{key}", "is missing", allowed=setting.allowed)
-        tables.append(struct(**given))
-    return tuple(tables)
-
-
-def _checked(source: str, flat: Mapping[str, object]) -> dict[str, object]:
-    return {key: _check(source, key, value) for key, value in flat.items()}
-
-
-def _check(source: str, key: str, value: object) -> object:
-    if key in ARRAYS:
-        if source != COMMAND_LINE:
-            return value  # `_flat` has checked it
-        raise SettingsInvalid(source, key, "is an array of tables", given=value, allowed=f"[[{key}]] in a file")
-    setting = SETTINGS.get(key)
-    if setting is None:
-        raise _unknown(source, key, value)
-    return _check_value(source, key, setting, value)
-
-
-def _check_value(source: str, key: str, setting: Setting, value: object) -> object:
-    if setting.kind is Path:
-        if not isinstance(value, str | Path):
-            raise SettingsInvalid(source, key, "has another type", given=value, allowed=setting.allowed)
-        if not str(value) or "\0" in str(value):
-            raise SettingsInvalid(source, key, "is no path", given=value, allowed=setting.allowed)
-        return Path(value)
-    if setting.kind is tuple:
-        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise SettingsInvalid(source, key, "is not a list of texts", given=value, allowed=setting.allowed)
-        return tuple(_check_form(source, key, setting, text) for text in value)
-    # A bool is an int to Python, not to whoever wrote the file.
-    if type(value) is not setting.kind:
-        raise SettingsInvalid(source, key, "has another type", given=value, allowed=setting.allowed)
-    if isinstance(value, str):
-        _check_form(source, key, setting, value)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        _check_bounds(source, setting, value)
-    return value
-
-
-def _check_form(source: str, key: str, setting: Setting, text: str) -> str:
-    try:
-        setting.form.check(text)
-    except ValueError as error:
-        raise SettingsInvalid(source, key, str(error), given=text, allowed=setting.allowed) from error
-    return text
-
-
-def _check_bounds(source: str, setting: Setting, value: int) -> None:
-    meta = setting.meta
-    assert meta.ge is not None
-    assert meta.le is not None
-    if not meta.ge <= value <= meta.le:
-        raise SettingsInvalid(source, setting.key, "is out of range", given=value, allowed=setting.allowed)
-    if meta.multiple_of is not None and value % meta.multiple_of:
-        raise SettingsInvalid(source, setting.key, "is not a multiple", given=value, allowed=setting.allowed)
-
-
-def _unknown(source: str, key: str, value: object) -> SettingsInvalid:
-    table, _, name = key.rpartition(".")
-    if isinstance(value, dict):
-        near = difflib.get_close_matches(key, TABLES, n=1)
-        allowed = ", ".join(f"[{known}]" for known in sorted(TABLES))
-    else:
-        # Right name, wrong table, is the likeliest mistake of all.
-        near = [known for known in SETTINGS if known.rpartition(".")[2] == name]
-        near += difflib.get_close_matches(key, SETTINGS, n=1)
-        beside = [known.rpartition(".") for known in SETTINGS]
-        allowed = ", ".join(known for of, _, known in beside if of == table)
-    problem = "there is no such key" + (f", did you mean {near[0]}?" if near else "")
-    return SettingsInvalid(source, key, problem, given=value, allowed=allowed)
-
-
-def _refuse_two_places(source: str, chosen: Mapping[str, object]) -> None:
-    if chosen.get("in_memory") and chosen.get("data") is not None:
-        raise SettingsInvalid(source, "in_memory", "stands beside data", given=True, allowed="one of the two")
-
-
-def _built(chosen: Mapping[str, object]) -> ServerSettings:
-    def of(table: str) -> dict[str, Any]:
-        return {key.removeprefix(table): value for key, value in chosen.items() if key.startswith(table)}
-
-    top: dict[str, Any] = {key: value for key, value in chosen.items() if "." not in key}
-    faces = {name: struct(**of(f"{name}.")) for name, struct in FACE_SETTINGS.items()}
-    top |= {name: table(**of(f"{name}.")) for name, table in SERVER_TABLES.items()}
-    return ServerSettings(**top, faces=faces)
-
-
 def spelled(value: object) -> str:
     """A value as the file would say it, cut if it is long."""
     if isinstance(value, bool):
         text = "true" if value else "false"
     elif isinstance(value, str | Path):
         text = msgspec.json.encode(str(value)).decode()  # TOML's escapes, and one line whatever is in it
+    elif isinstance(value, tuple):
+        text = "[" + ", ".join(spelled(each) for each in value) + "]"
     else:
         text = str(value)
     return text if len(text) <= GIVEN_CHARACTERS_MAX else text[:GIVEN_CHARACTERS_MAX] + "…"

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from oncelog.core import batch as codec
 from oncelog.core import facts
-from oncelog.core.command import Append, Commit, ConfirmCursor, CursorMove, ExpectCursor, GetCursor
+from oncelog.core.command import Columns, ConfirmCursor, GetCursor, GetStream, SetConsumer
 from oncelog.core.command import GetReceipt as GetReceiptCommand
 from oncelog.core.content_type import JSON
-from oncelog.core.facts import Attachment, Fact, FactInvalid
+from oncelog.core.facts import Attachment, CheckedFact, Fact, FactInvalid
 from oncelog.core.outcome import (
-    ConditionFailed,
     Confirmed,
     CursorDone,
     IdConflict,
@@ -21,15 +20,18 @@ from oncelog.core.outcome import (
     OffsetGone,
     ReceiptFound,
     Refusal,
+    StreamDone,
     TopicMissing,
 )
+from oncelog.core.rows import Cursor
 from oncelog.errors import BatchInvalid
 from oncelog.limits import CURSOR_NAME_BYTES_MAX, KIB, MIB
 from oncelog.protocols.bsfg import objects
 from oncelog.protocols.bsfg.connect import RpcError
 from oncelog.protocols.bsfg.messages import Message
+from oncelog.protocols.bsfg.policy import Caller, may_append, may_consume, may_get
 from oncelog.protocols.bsfg.refusal_map import error_of
-from oncelog.protocols.bsfg.zone import CONSUMER_SCOPE, FACT_CONFIG, Find, Steps, Zone, appended
+from oncelog.protocols.bsfg.zone import CLOSED, CONSUMER_SCOPE, FACT_CONFIG, Find, Steps, Zone, appended
 
 FETCH_LIMIT_MAX: Final = 1_000
 """Facts of one page. A page is also bounded in bytes; this bounds the work of encoding it."""
@@ -42,9 +44,10 @@ CONFIRM_SEQUENCES_MAX: Final = 10_000
 """Sequences of one ConfirmReceipt: ten full pages."""
 
 
-def append_fact(zone: Zone, request: Message) -> Steps:
+def append_fact(zone: Zone, caller: Caller, request: Message) -> Steps:
     """Append a fact, once."""
     fact = fact_from(request)
+    may_append(caller, fact.from_zone, fact.subject)
     try:
         record = facts.record_of(fact)
     except FactInvalid as invalid:
@@ -52,9 +55,20 @@ def append_fact(zone: Zone, request: Message) -> Steps:
     if fact.attachments:
         yield from objects.attached(fact.attachments)
     topic = zone.stream_for(fact.subject)
-    batch = codec.encode_one(record.value, record.timestamp_ms, record.key, record.headers)
-    command = Append(topic, 0, batch, 1, record.digest, message_id=record.message_id, content_type=JSON)
+    command = Columns(
+        topic,
+        0,
+        [record.value],
+        [record.digest],
+        message_ids=[record.message_id],
+        content_type=JSON,
+        keys=[record.key],
+        headers=[record.headers],
+        timestamps_ms=[record.timestamp_ms],
+    )
+    command.facts = [CheckedFact(record.message_id, record.digest)]
     outcome = yield from appended(zone, command, FACT_CONFIG)
+    outcome = alone(outcome)
     if isinstance(outcome, IdConflict):
         raise _conflict(zone, fact, outcome)
     if not isinstance(outcome, Confirmed):
@@ -65,6 +79,13 @@ def append_fact(zone: Zone, request: Message) -> Steps:
         stored = None if outcome.gone else (yield from stored_fact(answer["stream"], outcome.first))
         answer["envelope_differences"] = [] if stored is None else facts.differences(stored, fact)
     return answer
+
+
+def alone(outcome: Any) -> Any:
+    """The outcome of the only value of a columns command: a duplicate and a refusal stand among the exceptions."""
+    if isinstance(outcome, Confirmed) and outcome.exceptions:
+        return next(iter(outcome.exceptions.values()))
+    return outcome
 
 
 def _conflict(zone: Zone, fact: Fact, conflict: IdConflict) -> RpcError:
@@ -114,56 +135,71 @@ def stream_of(request: Message) -> str:
     return stream
 
 
-def fetch_facts(_zone: Zone, request: Message) -> Steps:
-    """A page of facts after what the consumer has confirmed."""
+def fetch_facts(_zone: Zone, caller: Caller, request: Message) -> Steps:
+    """A page of facts after what the consumer has confirmed. Facts that do not leave the zone for this caller are
+    confirmed on the way: to its consumer they are as if they were not there."""
     consumer, topic = consumer_of(request), stream_of(request)
+    may_consume(caller, request["consumer_name"], topic)
     limit = request.get("limit", 0) or FETCH_LIMIT_DEFAULT
     if limit > FETCH_LIMIT_MAX:
         raise RpcError("invalid_argument", f"limit: {limit:,}; the limit is {FETCH_LIMIT_MAX:,}. Fetch several pages.")
-    cursor = yield from place_of(consumer, topic)
+    cursor = yield from place_of(consumer, topic, caller.peer.start if caller.peer else "first")
     if cursor is None:
         return {"facts": []}
+    if cursor.gate == CLOSED:
+        name = consumer.removeprefix(CONSUMER_SCOPE)
+        raise RpcError("failed_precondition", f"the gate of consumer {name!r} is closed. Open it: POST /bsfg/gate.")
+    page, hidden = yield from _page(cursor, topic, limit, caller)
+    if hidden:
+        done = yield ConfirmCursor(consumer, topic, 0, _ranges(hidden), pinned=True)
+        if isinstance(done, Refusal):
+            raise error_of(done, "facts for others cannot be stepped over")
+    return {"facts": page}
+
+
+def _page(cursor: Cursor, topic: str, limit: int, caller: Caller) -> Any:
+    """Steps that return (facts of one page, sequences before its end that the caller does not get)."""
     page: list[Message] = []
+    hidden: list[int] = []
     size = 0
     offset = _unconfirmed(cursor.frontier, cursor.confirmed)
     while True:
         found = yield Find(topic, offset, FETCH_READ_BYTES)
         if isinstance(found, OffsetAhead | OffsetGone):
-            return {"facts": page}  # deleted and made again, or trimmed, since: the next call begins anew
+            return page, hidden  # deleted and made again, or trimmed, since: the next call begins anew
         if isinstance(found, Refusal):
             raise error_of(found, f"facts of {topic} cannot be read")
         for at, fact, bytes_ in _facts_in(found, offset):
-            if at < offset:
+            if at != _unconfirmed(at, cursor.confirmed):
                 continue
-            if at != (offset := _unconfirmed(at, cursor.confirmed)):
+            if not may_get(caller, fact.subject):
+                hidden.append(at + 1)
                 continue
             if page and size + bytes_ > FETCH_BYTES_MAX:
-                return {"facts": page}
+                return page, hidden
             page.append({"sequence": at + 1, **message_of(fact)})
             size += bytes_
             if len(page) == limit:
-                return {"facts": page}
+                return page, hidden
         offset = _unconfirmed(max(offset, found.next_offset), cursor.confirmed)
-        if offset >= found.stable:
-            return {"facts": page}
+        if offset >= found.stable or len(hidden) >= CONFIRM_SEQUENCES_MAX:
+            return page, hidden
 
 
-def place_of(consumer: str, topic: str) -> Any:
+def place_of(consumer: str, topic: str, start: str) -> Any:
     """Steps that return where a consumer stands; it is made, and holds back truncation, when it is first asked for.
     None if the topic has no fact yet."""
-    while True:
-        done = yield GetCursor(consumer, topic, 0)
-        if isinstance(done, TopicMissing):
-            return None
-        if not isinstance(done, CursorDone):
-            raise error_of(done, "the consumer's place cannot be read")
-        if done.cursor is not None:
-            return done.cursor
-        move = CursorMove(consumer, topic, 0, 0, pinned=True)
-        # The condition: of two first calls, one of them with a confirm behind it, none takes the place back.
-        made = yield Commit([], [ExpectCursor(consumer, topic, 0, 0)], [move])
-        if isinstance(made, Refusal) and not isinstance(made, ConditionFailed):
-            raise error_of(made, "the consumer cannot be made")
+    done = yield GetCursor(consumer, topic, 0)
+    if isinstance(done, CursorDone) and done.cursor is None:
+        first = 0
+        if start == "next" and isinstance(stream := (yield GetStream(topic, 0)), StreamDone):
+            first = stream.stable
+        done = yield SetConsumer(consumer, topic, 0, pinned=True, start=first, how="create")
+    if isinstance(done, TopicMissing):
+        return None
+    if not isinstance(done, CursorDone):
+        raise error_of(done, "the consumer's place cannot be read")
+    return done.cursor
 
 
 def _unconfirmed(offset: int, confirmed: list[int]) -> int:
@@ -191,9 +227,10 @@ def _facts_in(found: Any, first: int) -> Any:
             yield at, fact, len(value or b"") + sum(len(content or b"") for _, content in of_record)
 
 
-def confirm_receipt(_zone: Zone, request: Message) -> Steps:
+def confirm_receipt(_zone: Zone, caller: Caller, request: Message) -> Steps:
     """Confirm sequences, each alone; the frontier moves over the contiguous part."""
     consumer, topic = consumer_of(request), stream_of(request)
+    may_consume(caller, request["consumer_name"], topic)
     sequences: list[int] = [request["sequence"]] if request.get("sequence") else []
     sequences += request.get("sequences", ())
     if not sequences or not min(sequences):
@@ -222,7 +259,7 @@ def _ranges(sequences: list[int]) -> list[int]:
     return ranges
 
 
-def get_receipt(zone: Zone, request: Message) -> Steps:
+def get_receipt(zone: Zone, _caller: Caller, request: Message) -> Steps:
     """What became of a message id."""
     message_id: str = request.get("message_id", "")
     if not message_id:

@@ -218,6 +218,17 @@ def from_json(name: str, body: bytes) -> Message:
     return _from_json(name, value, "")
 
 
+def json_object(body: bytes) -> Message:
+    """A JSON object that is no message of the contract. Raises Malformed."""
+    try:
+        value = canonical.read(body)
+    except canonical.JsonRefused as refused:
+        raise Malformed(f"the body: {refused}") from None
+    if not isinstance(value, dict):
+        raise Malformed(f"the body is a JSON object, not {_shown(value)}")
+    return value
+
+
 def _from_json(name: str, value: object, place: str) -> Message:
     if not isinstance(value, dict):
         raise Malformed(f"{place or 'the body'} is a JSON object, not {_shown(value)}")

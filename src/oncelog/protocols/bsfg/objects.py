@@ -24,6 +24,7 @@ from oncelog.errors import BatchInvalid
 from oncelog.limits import MIB
 from oncelog.protocols.bsfg.connect import RpcError
 from oncelog.protocols.bsfg.messages import Message
+from oncelog.protocols.bsfg.policy import Caller
 from oncelog.protocols.bsfg.refusal_map import error_of
 from oncelog.protocols.bsfg.zone import Find, Steps, Zone, appended
 
@@ -82,7 +83,7 @@ def checked_name(bucket: str, key: str) -> None:
         raise RpcError("invalid_argument", str(invalid)) from None
 
 
-def put_object(zone: Zone, request: Message) -> Steps:
+def put_object(zone: Zone, _caller: Caller, request: Message) -> Steps:
     """Store an object, once."""
     bucket, key, media_type = (request.get(name, "") for name in ("bucket", "key", "media_type"))
     blob: bytes = request.get("blob", b"")
@@ -113,7 +114,7 @@ def taken(bucket: str, key: str) -> RpcError:
     return RpcError("already_exists", f"conflicting_duplicate: {text} Nothing was written.")
 
 
-def get_object(_zone: Zone, request: Message) -> Steps:
+def get_object(_zone: Zone, _caller: Caller, request: Message) -> Steps:
     """An object of at most `CALL_BYTES_MAX`, checked against its digest."""
     bucket, key = request.get("bucket", ""), request.get("key", "")
     checked_name(bucket, key)

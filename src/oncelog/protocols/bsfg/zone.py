@@ -6,16 +6,20 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from oncelog.core import facts
-from oncelog.core.command import Append, Command, CreateTopic
+from oncelog.core.command import Append, Columns, Command, CreateTopic
 from oncelog.core.content_type import JSON
 from oncelog.core.outcome import Confirmed, TopicMissing
 from oncelog.core.rows import FOREVER, TopicConfig
 from oncelog.protocols.bsfg.messages import Message
+from oncelog.protocols.bsfg.policy import Peer
 
 CONSUMER_SCOPE: Final = "bsfg:"
 """Before the name of every consumer of this face."""
 
-FACT_CONFIG: Final = TopicConfig(content_type=JSON, dedupe_floor_ms=FOREVER, id_zone=facts.ID_ZONE)
+CLOSED: Final = "closed"
+"""The gate of a consumer that gets no facts until it is opened. Empty is open."""
+
+FACT_CONFIG: Final = TopicConfig(content_type=JSON, dedupe_floor_ms=FOREVER, id_zone=facts.ID_ZONE, digest="jcs")
 """What fact topics are made with."""
 
 
@@ -28,6 +32,12 @@ class Find(NamedTuple):
     bytes_max: int
 
 
+class ListConsumers(NamedTuple):
+    """Ask for the consumers whose names begin so. The reply is a list with `name`, `topic` and `cursor`."""
+
+    prefix: str
+
+
 class Prepared(NamedTuple):
     """Submit one command right behind another one, whose reply nobody wants. Between two replies another call could
     come in: what is pipelined would be stored in another order than it was sent."""
@@ -36,7 +46,7 @@ class Prepared(NamedTuple):
     command: Command
 
 
-Ask: TypeAlias = Command | Find | Prepared
+Ask: TypeAlias = Command | Find | ListConsumers | Prepared
 """What a call asks the server for: a command, or records."""
 
 Steps: TypeAlias = Generator[Ask, Any, Message]
@@ -58,8 +68,13 @@ class Zone:
         name: str,
         name_of: Callable[[int], tuple[str, int]],
         routes: tuple[Route, ...] = (),
+        now_ms: Callable[[], int] = lambda: 0,
+        peers: tuple[Peer, ...] = (),
     ) -> None:
         self.name = name
+        self.peers = peers
+        self.now_ms = now_ms
+        """The log's own time."""
         self.name_of = name_of
         """The topic and partition of a stream id."""
         self.topics_made: set[str] = set()
@@ -71,7 +86,7 @@ class Zone:
         return next((route.stream for route in self._routes if subject.startswith(route.prefix)), facts.OPERATIONAL)
 
 
-def appended(zone: Zone, command: Append, config: TopicConfig) -> Any:
+def appended(zone: Zone, command: Append | Columns, config: TopicConfig) -> Any:
     """Steps that return the outcome of an append to a topic that is made when it is first needed."""
     topic = command.topic
     if topic in zone.topics_made:

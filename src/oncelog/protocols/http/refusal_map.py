@@ -84,6 +84,7 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         "{what}: {received} is over the limit of {limit}",
         "stay within {limit}; docs/limits.md says why it is there",
     ),
+    o.EnvelopeInvalid: Rule(409, "the record is no fact: {reason}", "docs/protocols/bsfg.md says what a fact is"),
     o.BatchRefused: Rule(
         400, "the records cannot be stored: {reason}", "correct them and send them all again; none of them was stored"
     ),
@@ -142,25 +143,6 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         409, "the streams lie in shards {first_shard} and {other_shard}", "write to the streams of one shard at a time"
     ),
 }
-
-TXN_FENCED: Final = Rule(
-    403,
-    "a newer holder of this transactional id exists: epoch {epoch}",
-    "another run has taken over, or the transaction timed out: begin again, or stop this run",
-    code="txn_fenced",
-)
-TXN_CONCURRENT: Final = Rule(
-    409,
-    "the transaction of the holder before was ended just now",
-    "send the same request again",
-    code="txn_concurrent",
-)
-TXN_UNKNOWN: Final = Rule(
-    404,
-    "no transaction of this id and producer id is known",
-    "begin answers the producer id and the epoch that every other call carries",
-    code="txn_unknown",
-)
 
 NO_TOPIC: Final = Rule(
     404, "there is no stream {topic!r}", "create it first: PUT the stream's URL, or stream(…).create() in Python"
@@ -246,12 +228,6 @@ def _rule_of(refusal: o.Refusal) -> Rule:
             return EPOCH_UNKNOWN
         case o.OffsetAhead(offset=int(offset)) if offset < 0:
             return BELOW_ZERO
-        case o.TxnRefused(reason="FENCED"):
-            return TXN_FENCED
-        case o.TxnRefused(reason="CONCURRENT"):
-            return TXN_CONCURRENT
-        case o.TxnRefused(reason="MAPPING"):
-            return TXN_UNKNOWN
         case o.NotFound(what="producer"):
             return NO_PRODUCER
     return RULES[type(refusal)]

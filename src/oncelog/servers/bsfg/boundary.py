@@ -2,15 +2,20 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from oncelog.core.outcome import Confirmed, NotFound, Outcome, Refusal, TopicMissing
 from oncelog.engine.engine import Engine
+from oncelog.engine.listing import ListedCursor
 from oncelog.protocols.bsfg import service
 from oncelog.protocols.bsfg.connect import Answer
 from oncelog.protocols.bsfg.service import Call
-from oncelog.protocols.bsfg.zone import Find, Prepared, Zone
+from oncelog.protocols.bsfg.zone import Find, ListConsumers, Prepared, Zone
+from oncelog.servers.bsfg.refusals import RefusalRecord
 from oncelog.servers.counts import Counts
+
+PAGE: Final = 1_000
+"""Consumers that are looked up at once."""
 
 OnAnswer = Callable[[Answer], None]
 
@@ -23,12 +28,14 @@ class Boundary:
         self.loop = loop
         self.zone = zone
         self.counts = counts
+        self.refusals = RefusalRecord(engine)
 
     def begin(self, method: bytes, path: str, headers: Mapping[bytes, bytes], body: bytes, on_answer: OnAnswer) -> None:
         """Carry out one request; `on_answer` is called once."""
         begun = service.begin(self.zone, method, path, headers, body)
         if isinstance(begun, Answer):
             self.counts.malformed += begun.status >= 400
+            self.refusals.note(path, "", begun)
             on_answer(begun)
         else:
             _Running(self, begun, on_answer).go_on(None)
@@ -44,6 +51,7 @@ class _Running:
     def __init__(self, boundary: Boundary, call: Call, on_answer: OnAnswer) -> None:
         self._engine = boundary.engine
         self._counts = boundary.counts
+        self._refusals = boundary.refusals
         self._call = call
         self._on_answer = on_answer
         self._is_answered = False
@@ -67,6 +75,8 @@ class _Running:
                     self._answer(asked)
                 elif isinstance(asked, Find):
                     self._engine.read(asked.topic, 0, asked.offset, asked.bytes_max, self.go_on)
+                elif isinstance(asked, ListConsumers):
+                    self._list(asked.prefix)
                 elif isinstance(asked, Prepared):
                     self._engine.submit(asked.before, _ignore)
                     self._engine.submit(asked.command, self._told)
@@ -74,6 +84,19 @@ class _Running:
                     self._engine.submit(asked, self._told)
         finally:
             self._is_advancing = False
+
+    def _list(self, prefix: str) -> None:
+        """All consumers whose names begin so, a page after the other."""
+        found: list[ListedCursor] = []
+
+        def on_page(listed: list[ListedCursor], next_: tuple[str, int] | None) -> None:
+            found.extend(listed)
+            if next_ is None:
+                self.go_on(found)
+            else:
+                self._engine.lookups.cursors(prefix, next_, PAGE, on_page)
+
+        self._engine.lookups.cursors(prefix, None, PAGE, on_page)
 
     def _told(self, outcome: Outcome) -> None:
         """The engine's answer to a command."""
@@ -94,3 +117,4 @@ class _Running:
         if not self._is_answered:
             self._is_answered = True
             self._on_answer(answer)
+            self._refusals.note(self._call.name, self._call.caller, answer)

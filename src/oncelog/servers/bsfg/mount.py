@@ -2,19 +2,52 @@
 
 from urllib.parse import unquote_to_bytes
 
+from oncelog.core import facts
+from oncelog.errors import StorageError
 from oncelog.protocols.bsfg import connect, service
 from oncelog.protocols.bsfg.connect import Answer, RpcError
-from oncelog.protocols.bsfg.zone import Zone
+from oncelog.protocols.bsfg.policy import Peer
+from oncelog.protocols.bsfg.zone import Route, Zone
 from oncelog.servers.bsfg.boundary import Boundary
+from oncelog.servers.bsfg_settings import BsfgSettings
 from oncelog.servers.counts import Counts
 from oncelog.servers.face import FaceContext
 from oncelog.servers.mount import MountedRequest, Sink, Turn
+from oncelog.servers.peers import PeerSettings
 
 
 def make_mount(context: FaceContext, counts: Counts) -> "BoundaryMount":
     """The boundary of a server."""
-    zone = Zone(context.zone, context.engine.lookups.name_of)
+    engine = context.engine
+    zone = Zone(
+        context.zone,
+        engine.lookups.name_of,
+        routes_of(context.bsfg),
+        lambda: engine.now_ns() // 1_000_000,
+        tuple(peer_of(settings) for settings in context.peers),
+    )
     return BoundaryMount(Boundary(context.engine, context.loop, zone, counts))
+
+
+def routes_of(settings: BsfgSettings) -> tuple[Route, ...]:
+    """Which subjects go to which stream."""
+    audit = [Route(prefix, facts.AUDIT) for prefix in settings.audit_subjects]
+    return (*audit, *(Route(prefix, facts.DOCUMENTS) for prefix in settings.documents_subjects))
+
+
+def peer_of(settings: PeerSettings) -> Peer:
+    """A peer with its token. Raises StorageError if its file cannot be used."""
+    token, file = b"", settings.token_file
+    if file is not None:
+        what = f"the token of peer {settings.name}"
+        try:
+            token = file.read_bytes().strip()
+        except OSError as error:
+            raise StorageError(f"{what} cannot be read: {error.strerror or error}", file=str(file)) from error
+        if not token or not token.isascii():
+            raise StorageError(f"{what} is empty or not ASCII", file=str(file))
+    rights = (settings.append_subjects, settings.fetch_streams, settings.consumers, settings.export)
+    return Peer(settings.name, token, *rights, settings.start)
 
 
 class BoundaryMount:

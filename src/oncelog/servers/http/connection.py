@@ -431,6 +431,9 @@ class Connection(FaceConnection, Line):
         if self._has_client_ended or self._ending.is_over(now, self.active_at, is_stopping=self.listener.is_stopping):
             transport.close()
             return
+        if not transport.can_write_eof():
+            transport.close()  # TLS ends both sides at once, with a word of its own
+            return
         transport.write_eof()
         self.read_on()
 

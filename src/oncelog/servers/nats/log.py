@@ -5,17 +5,16 @@ from typing import Any, NamedTuple
 
 from oncelog.core import batch as codec
 from oncelog.core.command import (
-    AppendEach,
+    Columns,
     Command,
     ConfirmCursor,
     CursorMove,
     DeleteCursor,
     DeleteRecords,
-    EachRecord,
     MoveCursors,
     Trim,
 )
-from oncelog.core.outcome import OffsetGone, Outcome, Refusal
+from oncelog.core.outcome import OffsetGone, Outcome, Refusal, each_outcome
 from oncelog.core.rows import Topic
 from oncelog.engine.engine import Engine
 from oncelog.engine.reads import ReadResult
@@ -34,6 +33,15 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes
     headers: Any
+
+
+class Storable(NamedTuple):
+    """A message as it is to be stored."""
+
+    key: bytes
+    payload: bytes
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    message_id: bytes = b""
 
 
 class Piece(NamedTuple):
@@ -119,9 +127,19 @@ class Log:
 
     # --- writes ----------------------------------------------------------------------------------------------------
 
-    def append_each(self, topic: str, partition: int, records: list[EachRecord], told: Told) -> None:
-        """Records that stand or fall alone."""
-        self.engine.submit(AppendEach(topic, partition, records), told)
+    def append_each(
+        self, topic: str, partition: int, messages: list[Storable], told: Callable[[list[Outcome]], None]
+    ) -> None:
+        """Messages that stand or fall alone; one answer for each."""
+        columns = Columns(
+            topic,
+            partition,
+            [each.payload for each in messages],
+            message_ids=[each.message_id for each in messages] if any(each.message_id for each in messages) else None,
+            keys=[each.key for each in messages],
+            headers=[each.headers for each in messages] if any(each.headers for each in messages) else None,
+        )
+        self.engine.submit(columns, lambda outcome: told(each_outcome(outcome, columns)))
 
     def trim(self, topic: str, partition: int, floor: int, told: Told) -> None:
         """Raise the floor."""

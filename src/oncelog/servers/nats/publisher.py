@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from oncelog.core import batch as codec
-from oncelog.core.command import Append, Commit, CommitAppend, Condition, EachRecord, ExpectTail, GetReceipt
+from oncelog.core.command import Append, Commit, CommitAppend, Condition, ExpectTail, GetReceipt
 from oncelog.core.message_id import content_digest, values_digest
 from oncelog.core.outcome import (
     BatchRefused,
@@ -19,7 +19,6 @@ from oncelog.core.outcome import (
     CommitConfirmed,
     ConditionFailed,
     Confirmed,
-    EachConfirmed,
     IdConflict,
     NoRoom,
     Outcome,
@@ -41,6 +40,7 @@ from oncelog.protocols.nats.headers import Headers, encode
 from oncelog.protocols.nats.publishing import PLAIN, Wishes
 from oncelog.protocols.nats.stored import RECORD_BYTES, Stored
 from oncelog.protocols.nats.stream_config import BATCH_MSG_ID, ON_CONFLICT
+from oncelog.servers.nats.log import Storable
 from oncelog.servers.nats.stream import LiveStream
 
 COMMAND_BYTES: Final = 1 << 20
@@ -54,7 +54,7 @@ class Single:
 
     __slots__ = ("record", "reply", "size", "subject", "wishes")
 
-    def __init__(self, subject: str, record: EachRecord, reply: str, wishes: Wishes, size: int) -> None:
+    def __init__(self, subject: str, record: Storable, reply: str, wishes: Wishes, size: int) -> None:
         self.subject = subject
         self.record = record
         self.reply = reply
@@ -79,7 +79,7 @@ class Publisher:
         self._stream = stream
         self._reply = reply
         self._log = stream.log
-        self._records: list[EachRecord] = []
+        self._records: list[Storable] = []
         self._replies: list[str] = []
         self._bytes = 0
         self._queue: deque[Single | Whole] = deque()
@@ -91,7 +91,7 @@ class Publisher:
     def put(self, subject: str, payload: bytes, headers: Headers, reply: str, wishes: Wishes) -> None:
         """One message, checked as far as it can be without the stream's state."""
         fields = tuple((name, value.encode()) for name, value in headers)
-        record = EachRecord(payload, wishes.message_id, subject.encode(), fields)
+        record = Storable(subject.encode(), payload, fields, wishes.message_id)
         config = self._stream.config
         is_guarded = wishes is not PLAIN and wishes.is_guarded
         if self._queue or is_guarded or config.discard == "new":
@@ -119,19 +119,13 @@ class Publisher:
         self._records, self._replies, self._bytes = [], [], 0
         self._in_flight += 1
         stream = self._stream
-        self._log.append_each(stream.topic, stream.partition, records, lambda outcome: self._stored(outcome, replies))
+        self._log.append_each(stream.topic, stream.partition, records, lambda told: self._stored(told, replies))
 
-    def _stored(self, outcome: Outcome, replies: list[str]) -> None:
+    def _stored(self, outcomes: list[Outcome], replies: list[str]) -> None:
         self._in_flight -= 1
-        if isinstance(outcome, EachConfirmed):
-            for answer, reply in zip(outcome.answers, replies, strict=True):
-                if reply:
-                    self._reply(reply, self._answer(answer))
-        else:
-            refusal = self._answer(outcome)
-            for reply in replies:
-                if reply:
-                    self._reply(reply, refusal)
+        for outcome, reply in zip(outcomes, replies, strict=True):
+            if reply:
+                self._reply(reply, self._answer(outcome))
         if self._queue and not self._in_flight:
             self._go_on()
 
@@ -225,9 +219,9 @@ class Publisher:
     ) -> None:
         now_ms = self._log.now_ns() // 1_000_000
         records = [item.record for item in accepted]
-        batch = codec.encode([(n, now_ms, each.key, each.value, each.headers) for n, each in enumerate(records)])
+        batch = codec.encode([(n, now_ms, each.key, each.payload, each.headers) for n, each in enumerate(records)])
         message_id = records[0].message_id
-        digest = content_digest(records[0].value or b"") if message_id else b""
+        digest = content_digest(records[0].payload) if message_id else b""
         stream = self._stream
 
         def told(outcome: Outcome) -> None:

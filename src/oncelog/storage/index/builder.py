@@ -225,5 +225,8 @@ class InlineBuilder:
         replies, self._replies = self._replies, []
         return replies
 
+    def restart(self) -> None:
+        raise AssertionError("it never dies")
+
     def stop(self) -> None:
         return None

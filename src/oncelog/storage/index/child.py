@@ -183,9 +183,15 @@ class ChildBuilder:
     """Starts the child and talks to it. Implements `IndexBuilder`; nothing here waits but `stop`."""
 
     def __init__(self, directory: Path, mirror: Mirror | None = None) -> None:
-        shared = () if mirror is None else (mirror.fileno(),)
+        self._directory = directory
+        self._mirror = mirror
+        self._stopped = False
+        self._start()
+
+    def _start(self) -> None:
+        shared = () if self._mirror is None else (self._mirror.fileno(),)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "oncelog.storage.index.child", os.fspath(directory), *map(str, shared)],
+            [sys.executable, "-m", "oncelog.storage.index.child", os.fspath(self._directory), *map(str, shared)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -201,7 +207,12 @@ class ChildBuilder:
         os.set_blocking(self._stdout, False)
         self._pending = b""
         self._dead = False
-        self._stopped = False
+
+    def restart(self) -> None:
+        assert self._dead, "it was heard to have died"
+        if not self._stopped:
+            self._close_pipes()
+            self._start()
 
     @property
     def process_id(self) -> int:
@@ -246,7 +257,10 @@ class ChildBuilder:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for pipe in (self._process.stdout, self._process.stderr):
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
             pipe.close()
 

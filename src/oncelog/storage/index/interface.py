@@ -141,6 +141,9 @@ class IndexBuilder(Protocol):
     def replies(self) -> list[Reply]:
         """What happened since the last call, without waiting."""
 
+    def restart(self) -> None:
+        """Begin anew after `Died`; `fileno` may be another one then."""
+
     def stop(self) -> None:
         """End it. What is not committed is built again at the next start."""
 
