@@ -46,7 +46,7 @@ def test_every_refusal_has_its_own_code() -> None:
 
 def test_time_never_runs_backwards() -> None:
     state = State()
-    state.topics["t"] = state.topics["u"] = None
+    state.topics["t"] = state.topics["u"] = state.nats_names["t"] = state.nats_names["u"] = None
     entry, _ = decide.decide(state, c.CreateTopic("t"), START_NS)
     assert entry is not None
     apply.apply(state, entry)
@@ -108,6 +108,7 @@ def test_keys_fit_the_index() -> None:
         Table.HOLES: (HUGE, HUGE),
         Table.PENDING: ("n" * limits.CURSOR_NAME_BYTES_MAX, HUGE),
         Table.HOLDER: HUGE,
+        Table.NATS_NAME: "n" * 255,
     }
     assert set(longest) == set(Table)
     for table, key in longest.items():

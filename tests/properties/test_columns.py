@@ -14,11 +14,12 @@ from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import Append, CloseStream, Columns, Trim
 from oncelog.core.entry import Appended, Compound
-from oncelog.core.flat import ProducerClaim
+from oncelog.core.flat import ProducerClaim, Stream
 from oncelog.core.message_id import content_digest, values_digest
 from oncelog.core.outcome import Confirmed, Outcome, each_outcome
 from oncelog.core.producer import SequenceMode
-from oncelog.core.rows import TopicConfig
+from oncelog.core.row_codec import decode_row
+from oncelog.core.rows import Table, TopicConfig
 from oncelog.testing.core_harness import CoreHarness, decode_one
 
 MS = 1_000_000
@@ -96,6 +97,17 @@ def together(draw: st.DrawFn) -> Columns:
     command.expected_tails = None if tail < 0 else [tail]
     command.close = draw(st.integers(0, 15)) == 0
     return command
+
+
+def without_sizes(log: CoreHarness) -> list[dict[bytes, object]]:
+    """All rows, but for how many bytes of batches a stream has."""
+    tables: list[dict[bytes, object]] = [dict(table) for table in log.rows.tables]
+    for key, data in log.rows.tables[Table.STREAM].items():
+        row = decode_row(Table.STREAM, data)
+        assert isinstance(row, Stream)
+        row.stored_bytes, row.byte_marks = 0, None
+        tables[Table.STREAM][key] = row
+    return tables
 
 
 Step = list[Columns] | Trim | CloseStream | int
@@ -177,7 +189,7 @@ def test_columns_mean_what_their_values_mean_one_by_one(run: list[Step], keep: b
                     same(one, other, "see the step")
         else:
             assert joined.run(step) == single.run(step)
-    assert joined.rows.tables == single.rows.tables
+    assert without_sizes(joined) == without_sizes(single), "they share batches, so only the bytes differ"
     assert joined.rows.ids == single.rows.ids
     joined.replay_all()
     assert records_in(joined) == records_in(single)

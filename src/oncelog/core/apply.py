@@ -54,9 +54,10 @@ from oncelog.core.entry import (
     TxnSet,
 )
 from oncelog.core.flat import Producer, Stream
+from oncelog.core.jetstream_name import base_name
 from oncelog.core.producer import advance, remember, written_elsewhere
 from oncelog.core.row_codec import decode_row
-from oncelog.core.rows import Cause, Cursor, Holder, HoleChunk, Key, Pending, Remembered, Stage, Table, Topic
+from oncelog.core.rows import Cause, Cursor, Holder, HoleChunk, Key, Named, Pending, Remembered, Stage, Table, Topic
 from oncelog.core.state import NO_STREAM, State, copied_txn
 from oncelog.core.txn import Txn, TxnState, merge_range
 
@@ -101,6 +102,7 @@ def _appended(state: State, op: Appended, time_ns: int) -> None:
     next_ = first + op.count
     stream.tail = next_
     stream.time_ns = time_ns
+    stream.add_bytes(len(op.batch))
     flags = op.flags
     claim = op.claim
     if claim is not None:
@@ -182,6 +184,7 @@ def _topic_created(state: State, op: TopicCreated, time_ns: int) -> None:
     state.touched[_TOPIC].add(op.name)
     state.changed_topics.add(op.name)
     state.next_id = max(state.next_id, op.topic_id + 1)
+    _name(state, base_name(op.name, op.config), op.name)
     for partition, stream_id in enumerate(op.stream_ids):
         _new_stream(state, stream_id, topic, partition)
 
@@ -193,14 +196,25 @@ def _partitions_added(state: State, op: PartitionsAdded, _time_ns: int) -> None:
         topic.stream_ids.append(stream_id)
 
 
+def _name(state: State, nats_name: str, topic: str) -> None:
+    """A JetStream name is that of this topic from now on; of none, if that is empty."""
+    state.nats_names[nats_name] = Named(topic) if topic else None
+    _touch(state, Table.NATS_NAME, nats_name)
+
+
 def _topic_configured(state: State, op: TopicConfigured, _time_ns: int) -> None:
-    _topic(state, op.name).config = op.config
+    topic = _topic(state, op.name)
+    before, after = base_name(op.name, topic.config), base_name(op.name, op.config)
+    if before != after:
+        _name(state, before, "")
+        _name(state, after, op.name)
+    topic.config = op.config
     for stream_id in op.stream_ids:
         _stream(state, stream_id).config = op.config
 
 
 def _topic_deleted(state: State, op: TopicDeleted, time_ns: int) -> None:
-    _topic(state, op.name)
+    _name(state, base_name(op.name, _topic(state, op.name).config), "")
     state.topics[op.name] = None
     for stream_id in op.stream_ids:
         stream = _stream(state, stream_id)
@@ -358,6 +372,8 @@ def _stage_published(state: State, op: StagePublished, time_ns: int) -> None:
     assert op.first == stream.tail
     stream.tail += op.count
     stream.time_ns = time_ns
+    stage = state.stages[op.stage_id]
+    stream.add_bytes(0 if stage is None else stage.stored_bytes)
     if op.ids:
         _remember_ids(state, op.ids, op.stream_id, op.first, time_ns)
     state.stages[op.stage_id] = None

@@ -54,13 +54,17 @@ from oncelog.core.outcome import (
 )
 from oncelog.core.producer import judge
 from oncelog.core.refuse import refusal_of
-from oncelog.core.rows import FOREVER, Cursor, Remembered
+from oncelog.core.rows import FOREVER, JCS, Cursor, Remembered
 from oncelog.core.seen import duplicate_of_id
 from oncelog.core.state import NO_STREAM, State
 from oncelog.core.verdict import Accept, Duplicate, EpochMustStartAtZero, Gap
 from oncelog.errors import BatchInvalid
 
 Decision = tuple[Entry | None, Outcome]
+
+SOME_NAMED: Final = (
+    "some appends carry a message id and others do not: give every one an id, or the commit an id or a producer"
+)
 
 _PRESENCE: Final = ("absent", "present")
 
@@ -99,7 +103,7 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     claim = command.claim
     digest = b""
     claims = bool(command.commit_id) or claim is not None
-    refusal = _appends_refused(command)
+    refusal = _appends_refused(state, command, claims=claims)
     if refusal is not None:
         return None, refusal
     digests: list[bytes] = []
@@ -147,7 +151,11 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
     return _build(state, command, streams, named, claimed, digest, now_ns)
 
 
-def _appends_refused(command: Commit) -> Refusal | None:
+def _appends_refused(state: State, command: Commit, *, claims: bool) -> Refusal | None:
+    named = sum(bool(append.message_id or append.ids) or _brings_facts(state, append) for append in command.appends)
+    if not claims and 0 < named < len(command.appends):
+        # Its retry could not be told from a commit of which some part is known: it would have to be refused.
+        return ClaimInvalid(SOME_NAMED)
     for number, append in enumerate(command.appends):
         refusal = append_refused(append.batch, append.count)
         if append.message_id:
@@ -156,6 +164,12 @@ def _appends_refused(command: Commit) -> Refusal | None:
             refusal.append_number = number
             return refusal
     return None
+
+
+def _brings_facts(state: State, append: CommitAppend) -> bool:
+    """Whether its records have ids by themselves."""
+    topic = state.topics[append.topic]
+    return topic is not None and topic.config.digest == JCS
 
 
 def _claimed(
@@ -241,24 +255,15 @@ def _named(
 ) -> tuple[list[list[Id]], Refusal | None]:
     """The ids of every append."""
     named: list[list[Id]] = []
-    seen: set[bytes] = set()
     for number, (append, stream, digest) in enumerate(zip(command.appends, streams, digests, strict=True)):
         ids, refusal = _ids_of(stream, append, digest)
-        if refusal is None and any(id_[1] in seen for id_ in ids):
-            refusal = ClaimInvalid("one message id stands twice in one commit")
-        seen.update(id_[1] for id_ in ids)
-        if refusal is None and len({id_[1] for id_ in ids}) < len(ids):
-            refusal = ClaimInvalid("one message id stands twice in one commit")
         if refusal is not None:
             refusal.append_number = number
             return [], refusal
         named.append(ids)
     covered = sum(id_[3] for ids in named for id_ in ids)
     if not claims and 0 < covered < sum(append.count for append in command.appends):
-        # Its retry could not be told from a commit of which some part is known: it would have to be refused.
-        return [], ClaimInvalid(
-            "some appends carry a message id and others do not: give every one an id, or the commit an id or a producer"
-        )
+        return [], ClaimInvalid(SOME_NAMED)
     return named, None
 
 
@@ -290,11 +295,15 @@ def _known_ids(
 ) -> tuple[_Known | None, Refusal | None]:
     """What is known if every id is; a refusal if only some are, or one conflicts; (None, None) if none."""
     known = _Known([], [])
+    seen: set[bytes] = set()
     first_known = (-1, -1, -1)
     count = 0
     for number, (ids, stream) in enumerate(zip(named, streams, strict=True)):
         begin = len(known.outcome)
         for _, id_hash, digest, _ in ids:
+            if id_hash in seen:
+                return None, ClaimInvalid("one message id stands twice in one commit", append_number=number)
+            seen.add(id_hash)
             value = known_id(state, stream, id_hash, now_ns)
             if value is None:
                 continue

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from mypy_extensions import mypyc_attr
 
 from oncelog.core.rows import TopicConfig
-from oncelog.limits import PRODUCER_BATCHES_REMEMBERED
+from oncelog.limits import BYTE_MARK_BITS, BYTE_MARKS_MAX, PRODUCER_BATCHES_REMEMBERED
 
 
 @mypyc_attr(acyclic=True)
@@ -216,6 +216,7 @@ class Stream(Flat):
     """One ordered sequence of records: its row. Containers are made on first use: most streams never need one."""
 
     __slots__ = (
+        "byte_marks",
         "closed",
         "config",
         "deleted_ns",
@@ -226,6 +227,7 @@ class Stream(Flat):
         "partition",
         "pins",
         "shard",
+        "stored_bytes",
         "stream_id",
         "tail",
         "time_ns",
@@ -252,6 +254,8 @@ class Stream(Flat):
         trim_marks: list[int] | None = None,
         pins: dict[str, int] | None = None,
         topic: str = "",
+        stored_bytes: int = 0,
+        byte_marks: list[int] | None = None,
     ) -> None:
         self.stream_id = stream_id
         self.topic_id = topic_id
@@ -276,6 +280,10 @@ class Stream(Flat):
         """Pinned cursors and their frontiers: retention never passes them unless told."""
         self.topic = topic
         """The name of its topic, for listings: rows that hang on a stream know its id alone."""
+        self.stored_bytes = stored_bytes
+        """Bytes of all batches that were ever appended."""
+        self.byte_marks = byte_marks
+        """Flat (offset, bytes of all batches below it), rising, at most BYTE_MARKS_MAX pairs."""
 
     def fields(self) -> tuple[Any, ...]:
         return (
@@ -295,7 +303,45 @@ class Stream(Flat):
             self.trim_marks,
             self.pins,
             self.topic,
+            self.stored_bytes,
+            self.byte_marks,
         )
+
+    def add_bytes(self, size: int) -> None:
+        """A batch of this size was appended; the tail is behind it. Every MiB there is a mark; of too many, every
+        second one goes."""
+        before = self.stored_bytes
+        after = self.stored_bytes = before + size
+        if before >> BYTE_MARK_BITS == after >> BYTE_MARK_BITS:
+            return
+        marks = self.byte_marks
+        if marks is None:
+            marks = self.byte_marks = []
+        marks.append(self.tail)
+        marks.append(after)
+        if len(marks) > 2 * BYTE_MARKS_MAX:
+            thinned: list[int] = []
+            for at in range(2, len(marks), 4):
+                thinned.append(marks[at])
+                thinned.append(marks[at + 1])
+            self.byte_marks = thinned
+
+    def bytes_below(self, offset: int) -> int:
+        """Bytes of the batches below an offset, estimated between two marks by the share of the offsets."""
+        low_offset = low_bytes = 0
+        marks = self.byte_marks or []
+        for at in range(0, len(marks), 2):
+            if marks[at] > offset:
+                return low_bytes + (marks[at + 1] - low_bytes) * (offset - low_offset) // (marks[at] - low_offset)
+            low_offset, low_bytes = marks[at], marks[at + 1]
+        if offset >= self.tail:
+            return self.stored_bytes
+        return low_bytes + (self.stored_bytes - low_bytes) * (offset - low_offset) // (self.tail - low_offset)
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of the batches from the floor on, as `bytes_below` estimates them."""
+        return self.stored_bytes - self.bytes_below(self.floor)
 
     @property
     def stable(self) -> int:

@@ -1,9 +1,10 @@
 """How long claims are remembered: producers, message ids, commit ids.
 
-One rule for all: forgotten at max(removal of the record, last use) + the dedupe floor; never while the record is there.
-Removal is trimming or the deletion of the topic; a record that was deleted on its own counts as retained until the
-floor passes it, so that its memory is longer than promised, never shorter. `decide` asks; the entry says what came of
-it (`Appended.flags` RENEWS, `Claimed.renews`), so that replaying an entry needs no clock and no second look.
+A topic with a `producer_idle_ms` forgets a producer after so long without a write, whatever became of its records.
+Else one rule for all: forgotten at max(removal of the record, last use) + the dedupe floor; never while the record is
+there. Removal is trimming or the deletion of the topic; a record that was deleted on its own counts as retained until
+the floor passes it, so that its memory is longer than promised, never shorter. `decide` asks; the entry says what came
+of it (`Appended.flags` RENEWS, `Claimed.renews`), so that replaying an entry needs no clock and no second look.
 """
 
 from collections.abc import Iterable
@@ -39,7 +40,7 @@ def known_producer(state: State, stream: Stream | None, name: str, now_ns: int) 
 def surely_living(stream: Stream, producer: Producer) -> bool:
     """Whether the newest batch ends above the floor: then nothing is forgotten, and `living` need not be asked."""
     newest = producer.newest
-    return newest is not None and newest.next_offset > stream.floor
+    return newest is not None and newest.next_offset > stream.floor and not stream.config.producer_idle_ms
 
 
 def living(state: State, stream: Stream | None, producer: Producer, now_ns: int) -> Producer | None:
@@ -49,6 +50,9 @@ def living(state: State, stream: Stream | None, producer: Producer, now_ns: int)
     if stream is not None:
         if stream.open_txns:
             return producer
+        idle_ms = stream.config.producer_idle_ms
+        if idle_ms and now_ns - producer.used_ns >= idle_ms * 1_000_000:
+            return None
         for written in batches:
             if written.outcome is None:
                 outcome += (stream.stream_id, written.first_offset, written.next_offset)

@@ -12,6 +12,7 @@ from oncelog import limits
 from oncelog.core import command as c
 from oncelog.core.content_type import BATCHES, media_type
 from oncelog.core.flat import ProducerClaim
+from oncelog.core.jetstream_name import is_spelled
 from oncelog.core.outcome import NameInvalid, Refusal, StageMissing, TooLarge, TopicMissing
 from oncelog.core.rows import APPEND_TIME, CREATE_TIME, FOREVER, JCS, RAW, TopicConfig
 
@@ -90,7 +91,13 @@ def content_type_refused(content_type: str) -> Refusal | None:
 def config_refused(config: TopicConfig) -> Refusal | None:
     """Settings that every row of the topic repeats, and times that the rules can reckon with."""
     size = 0
-    for text in (config.content_type, config.id_zone, *config.attributes, *config.attributes.values()):
+    for text in (
+        config.content_type,
+        config.id_zone,
+        config.nats_name,
+        *config.attributes,
+        *config.attributes.values(),
+    ):
         if (bytes_ := text_bytes(text)) < 0:
             return NameInvalid(ascii(text), "settings are Unicode text")
         size += bytes_
@@ -124,6 +131,8 @@ def _kind_refused(config: TopicConfig) -> Refusal | None:
         return NameInvalid(config.digest, f"a digest is {RAW} or {JCS}")
     if config.timestamp_type not in (CREATE_TIME, APPEND_TIME):
         return NameInvalid(config.timestamp_type, f"a timestamp type is {CREATE_TIME} or {APPEND_TIME}")
+    if config.nats_name and not is_spelled(config.nats_name):
+        return NameInvalid(config.nats_name, "a JetStream name is up to 255 printable characters, none of ' .*>/\\\\'")
     if config.digest == JCS and not (
         config.id_zone and config.dedupe_floor_ms == FOREVER and not config.duplicate_window_ms
     ):

@@ -8,6 +8,7 @@ is missing: each round names only keys that are not in the state yet. Ids are as
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from oncelog import limits
 from oncelog.core import command as c
 from oncelog.core import cursor as cursor_rules
 from oncelog.core import holes, message_id
@@ -16,8 +17,9 @@ from oncelog.core.append import kafka_name
 from oncelog.core.commit import commit_ids, frontiers
 from oncelog.core.fact_columns import as_columns, each_columns, holds_facts, prepared
 from oncelog.core.flat import Stream
+from oncelog.core.jetstream_name import base_name, rows_asked
 from oncelog.core.names import claim_refused, command_refused, consumer_refused, move_refused
-from oncelog.core.rows import Cursor, Table, TableKey, chunk_of
+from oncelog.core.rows import Cursor, Table, TableKey, TopicConfig, chunk_of
 from oncelog.core.state import NO_STREAM, State
 from oncelog.core.touches import touched_by
 from oncelog.core.wanted import Wanted
@@ -119,6 +121,19 @@ def _whole_topic(wanted: Wanted, command: c.AddPartitions | c.ConfigureTopic | c
     if wanted.row(Table.TOPIC, command.name) and (topic := wanted.state.topics[command.name]) is not None:
         for stream_id in topic.stream_ids:
             wanted.row(Table.STREAM, stream_id)
+        if isinstance(command, c.AddPartitions) and command.partitions <= limits.PARTITIONS_MAX:
+            _nats_names(wanted, base_name(command.name, topic.config), command.partitions)
+        elif isinstance(command, c.ConfigureTopic):
+            asked = command.changes.get("nats_name") if command.config is None else command.config.nats_name
+            config = TopicConfig(nats_name=topic.config.nats_name if asked is None else str(asked))
+            _nats_names(wanted, base_name(command.name, config), len(topic.stream_ids))
+
+
+def _nats_names(wanted: Wanted, base: str, partitions: int) -> None:
+    """The topics that may have a JetStream name that this one asks for."""
+    for asked in rows_asked(base, partitions):
+        if wanted.row(Table.NATS_NAME, asked) and (row := wanted.state.nats_names[asked]) is not None:
+            wanted.row(Table.TOPIC, row.topic)
 
 
 def _topic_name(wanted: Wanted, command: c.GetTopic) -> None:
@@ -126,8 +141,12 @@ def _topic_name(wanted: Wanted, command: c.GetTopic) -> None:
 
 
 def _create(wanted: Wanted, command: c.CreateTopic) -> None:
-    if wanted.row(Table.TOPIC, command.name) and (topic := wanted.state.topics[command.name]) is not None:
+    if not wanted.row(Table.TOPIC, command.name):
+        return
+    if (topic := wanted.state.topics[command.name]) is not None:
         wanted.row(Table.STREAM, topic.stream_ids[0])
+    elif 1 <= command.partitions <= limits.PARTITIONS_MAX and command_refused(command) is None:
+        _nats_names(wanted, base_name(command.name, command.config), command.partitions)
 
 
 def _close(wanted: Wanted, command: c.CloseStream) -> None:

@@ -215,6 +215,15 @@ class TopicExists(Refusal):
     reason: str
 
 
+class NatsNameTaken(Refusal):
+    """Another topic has a JetStream name that this one would have."""
+
+    code: ClassVar[str] = "nats_name_taken"
+    topic: str
+    nats_name: str
+    by: str
+
+
 class ContentTypeMismatch(Refusal):
     """The stream was made for another type of content."""
 

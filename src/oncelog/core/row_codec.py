@@ -17,6 +17,7 @@ from oncelog.core.rows import (
     Holder,
     HoleChunk,
     Key,
+    Named,
     Pending,
     Remembered,
     Stage,
@@ -67,6 +68,8 @@ class _StreamFields(msgspec.Struct, gc=False, array_like=True):
     trim_marks: list[int] | None = None
     pins: dict[str, int] | None = None
     topic: str = ""
+    stored_bytes: int = 0
+    byte_marks: list[int] | None = None
 
 
 class _ProducerFields(msgspec.Struct, gc=False, array_like=True):
@@ -98,6 +101,7 @@ _DECODERS: Final[dict[Table, Any]] = {
     Table.HOLES: msgspec.msgpack.Decoder(HoleChunk),
     Table.PENDING: msgspec.msgpack.Decoder(Pending),
     Table.HOLDER: msgspec.msgpack.Decoder(Holder),
+    Table.NATS_NAME: msgspec.msgpack.Decoder(Named),
 }
 _BATCH_SHAPES: Final = ((int, int, bytes, int, int), (int, int, bytes, tuple, int))
 _BATCH_FIELDS: Final = 5
@@ -116,6 +120,7 @@ _SHAPES: Final[dict[Table, tuple[type, ...]]] = {
     Table.HOLES: (int, int),
     Table.PENDING: (str, int),
     Table.HOLDER: (int,),
+    Table.NATS_NAME: (str,),
 }
 assert set(_SHAPES) == set(_DECODERS) == set(Table)
 

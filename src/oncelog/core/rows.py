@@ -30,6 +30,7 @@ class Table(IntEnum):
     HOLES = 8  # key: (stream id, chunk number)
     PENDING = 9  # key: (cursor name, stream id)
     HOLDER = 10  # key: producer id
+    NATS_NAME = 11  # key: JetStream name of a topic
 
 
 Key = str | int | tuple[int, str] | tuple[str, int] | tuple[str, str] | tuple[int, int]
@@ -141,6 +142,12 @@ class Holder(msgspec.Struct, gc=False, array_like=True):
     """The txn id that a producer id belongs to."""
 
     txn_id: str
+
+
+class Named(msgspec.Struct, gc=False, array_like=True):
+    """The topic that a JetStream name belongs to."""
+
+    topic: str
 
 
 class Stage(msgspec.Struct, gc=False, array_like=True):

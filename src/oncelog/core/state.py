@@ -13,10 +13,22 @@ from typing import Final
 import msgspec
 
 from oncelog.core.flat import Producer, Stream
-from oncelog.core.rows import Application, Cursor, Holder, HoleChunk, Key, Pending, Remembered, Stage, Table, Topic
+from oncelog.core.rows import (
+    Application,
+    Cursor,
+    Holder,
+    HoleChunk,
+    Key,
+    Named,
+    Pending,
+    Remembered,
+    Stage,
+    Table,
+    Topic,
+)
 from oncelog.core.txn import Txn
 
-Row = Topic | Stream | Producer | Cursor | Txn | Stage | Application | Remembered | HoleChunk | Pending | Holder
+Row = Topic | Stream | Producer | Cursor | Txn | Stage | Application | Remembered | HoleChunk | Pending | Holder | Named
 
 NO_STREAM: Final = 0
 """Stream ids start at 1; producers of commits are kept under 0."""
@@ -37,6 +49,7 @@ class State:
         "ids",
         "ids_loaded",
         "ids_sealing",
+        "nats_names",
         "next_id",
         "next_producer_id",
         "pending",
@@ -70,6 +83,7 @@ class State:
         self.holes: dict[tuple[int, int], HoleChunk | None] = {}
         self.pending: dict[tuple[str, int], Pending | None] = {}
         self.holders: dict[int, Holder | None] = {}
+        self.nats_names: dict[str, Named | None] = {}
         self.tables: tuple[dict[Key, Row | None], ...] = (  # type: ignore[assignment]
             self.topics,
             self.streams,
@@ -82,6 +96,7 @@ class State:
             self.holes,
             self.pending,
             self.holders,
+            self.nats_names,
         )
         self.ids: dict[bytes, bytes] = {}
         """Hash -> packed value of every id since the generation began."""

@@ -31,6 +31,7 @@ from oncelog.core.entry import (
     Trimmed,
 )
 from oncelog.core.flat import Stream
+from oncelog.core.jetstream_name import base_name, taken
 from oncelog.core.names import config_refused
 from oncelog.core.outcome import (
     ClaimInvalid,
@@ -73,6 +74,8 @@ def decide_create(state: State, command: CreateTopic, now_ns: int) -> Decision:
     topic = state.topics[command.name]
     if topic is not None:
         return None, _agreed(state, topic, command)
+    if (refusal := taken(state, command.name, base_name(command.name, command.config), command.partitions)) is not None:
+        return None, refusal
     topic_id = state.next_id
     stream_ids = list(range(topic_id + 1, topic_id + 1 + command.partitions))
     operations: list[Operation] = [TopicCreated(topic_id, command.name, stream_ids, command.config)]
@@ -118,6 +121,8 @@ def decide_add_partitions(state: State, command: AddPartitions, now_ns: int) -> 
         return None, TooLarge(what, limits.PARTITIONS_MAX, command.partitions, least=have)
     if command.partitions == have:
         return None, TopicDone(topic.topic_id, list(topic.stream_ids), changed=False)
+    if (refusal := taken(state, command.name, base_name(command.name, topic.config), command.partitions)) is not None:
+        return None, refusal
     added = list(range(state.next_id, state.next_id + command.partitions - have))
     entry = Compound(now_ns, [PartitionsAdded(command.name, added)])
     return entry, TopicDone(topic.topic_id, topic.stream_ids + added, changed=True)
@@ -133,6 +138,10 @@ def decide_configure(state: State, command: ConfigureTopic, now_ns: int) -> Deci
         return None, refusal
     if topic.config == config:
         return None, TopicDone(topic.topic_id, list(topic.stream_ids), changed=False)
+    base = base_name(command.name, config)
+    if base != base_name(command.name, topic.config):
+        if (refusal := taken(state, command.name, base, len(topic.stream_ids))) is not None:
+            return None, refusal
     if topic.config.digest != config.digest:
         return None, TopicExists(command.name, "what its ids are compared by cannot change")
     if topic.config.id_zone != config.id_zone:

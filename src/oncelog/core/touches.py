@@ -106,6 +106,7 @@ def _touch_stage(wanted: Wanted, op: e.StageAppended) -> None:
 
 def _touch_published(wanted: Wanted, op: e.StagePublished) -> None:
     wanted.row(Table.STREAM, op.stream_id)
+    wanted.row(Table.STAGE, op.stage_id)
 
 
 def _touch_nothing(_wanted: Wanted, _op: e.Operation) -> None:

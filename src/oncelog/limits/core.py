@@ -81,6 +81,12 @@ A run that was displaced four times over has missed four restarts of its own ser
 DEDUPE_FLOOR_MS_DEFAULT: Final = 7 * 24 * 3600 * 1000
 """Ids and producers outlive their record by this much: longer than a weekend outage plus its repair."""
 
+BYTE_MARK_BITS: Final = 20
+"""A stream notes how many bytes lie below an offset once per MiB, and more rarely the larger it is."""
+
+BYTE_MARKS_MAX: Final = 128
+"""Such notes per stream: the size of any part of it is then known to about a hundredth of the whole."""
+
 TRIM_MARKS_MAX: Final = 32
 """Removal times kept per stream. Older ones are joined to the later time, which only remembers ids longer."""
 

@@ -210,7 +210,7 @@ class EntryCheck:
             producer = row.replaced()
         if renews and producer is not None:
             stream = state.streams.get(stream_id)
-            floor_ms = 0 if stream is None else stream.config.dedupe_floor_ms
+            floor_ms = 0 if stream is None else stream.config.producer_idle_ms or stream.config.dedupe_floor_ms
             if floor_ms == FOREVER or time_ns - producer.used_ns < floor_ms * 1_000_000:
                 raise Corruption(f"producer {claim.name!r} of stream {stream_id} was forgotten too early")
             producer = None

@@ -23,6 +23,7 @@ CODES: Final[dict[type[o.Refusal], str]] = {
     o.OrderKeyNotRising: "aborted",
     o.ConditionFailed: "aborted",
     o.TooLarge: "invalid_argument",
+    o.NatsNameTaken: "failed_precondition",
     o.EnvelopeInvalid: "invalid_argument",
     o.BatchRefused: "invalid_argument",
     o.NoRoom: "resource_exhausted",

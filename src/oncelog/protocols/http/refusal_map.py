@@ -84,6 +84,9 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         "{what}: {received} is over the limit of {limit}",
         "stay within {limit}; docs/limits.md says why it is there",
     ),
+    o.NatsNameTaken: Rule(
+        409, "the JetStream name {nats_name!r} of {topic!r} is that of {by!r}", "choose another name, or a nats_name"
+    ),
     o.EnvelopeInvalid: Rule(409, "the record is no fact: {reason}", "docs/protocols/bsfg.md says what a fact is"),
     o.BatchRefused: Rule(
         400, "the records cannot be stored: {reason}", "correct them and send them all again; none of them was stored"

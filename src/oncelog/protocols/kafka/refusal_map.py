@@ -28,6 +28,7 @@ _CODES: Final[dict[type[o.Refusal], Code]] = {
     o.OrderKeyNotRising: Code.INVALID_REQUEST,
     o.ConditionFailed: Code.INVALID_REQUEST,
     o.TooLarge: Code.MESSAGE_TOO_LARGE,
+    o.NatsNameTaken: Code.INVALID_TOPIC_EXCEPTION,
     o.EnvelopeInvalid: Code.INVALID_RECORD,
     o.BatchRefused: Code.INVALID_RECORD,
     o.NoRoom: Code.KAFKA_STORAGE_ERROR,
