@@ -25,7 +25,7 @@ CODE := setup.py src tests tools $(if $(wildcard bench/*.py),bench) $(if $(wildc
 # Faults and pipelines one by one, with a Spark driver to start for most of them. `make test` has reads and writes of the
 # connector, and the demo whole: it joins, aggregates, lands and audits under kills.
 SPARK_LONG := tests/pipelines $(addprefix tests/spark/test_,declarative.py drivers.py expiry.py faults.py \
-    pipeline_kills.py sink.py)
+    pipeline_kills.py sink.py) tests/spark/cluster/test_apart.py tests/spark/cluster/test_kills.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test spark check format crash kills sim simfull flips bench docs site pin clean

@@ -3,7 +3,7 @@
     python -m tests.pipelines.lander '{"pipeline": "land", "at": ["committed", 1], "options": {…}}'
 
 At the named stage of the named batch it says `reached` and kills itself, its JVM and its Python workers: nothing can be
-tidied up. Without `at` it runs to its end and says `done`.
+tidied up. Without `at` it runs to its end and says `done`. `session` names another master and its settings.
 """
 
 import json
@@ -19,7 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def killed_at(pipeline: str, stage: str, batch: int, **options: Any) -> str:
     """Runs the pipeline until it kills itself; what it said last."""
-    told = {"pipeline": pipeline, "at": [stage, batch], "options": options}
+    return run_to_end(pipeline, None, at=[stage, batch], **options)
+
+
+def run_to_end(
+    pipeline: str, session: tuple[str, dict[str, str]] | None, at: list[Any] | None = None, **options: Any
+) -> str:
+    """The same without a kill, unless it is said `at` which stage of which batch."""
+    told = {"pipeline": pipeline, "at": at or ["", -1], "options": options, "session": session}
     command = [sys.executable, "-m", "tests.pipelines.lander", json.dumps(told)]
     with Popen(command, cwd=ROOT, stdout=PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
@@ -40,7 +47,11 @@ def main() -> None:
             print("reached", flush=True)
             os.killpg(0, signal.SIGKILL)
 
-    session = started()
+    if told.get("session") is None:
+        session = started()
+    else:
+        master, conf = told["session"]
+        session = pipelines.session(master, "oncelog-tests", log_level="OFF", **conf)
     getattr(pipelines, told["pipeline"])(session, progress=watch, **told["options"])
     print("done", flush=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.topics import documents, each_once, filled, name, numbers, raw, table_rows
+from tests.pipelines.topics import documents, each_once, filled, name, numbers, raw, table_rows, values
 from tests.spark.serving import Server
 
 PROGRAM = "from oncelog.cli.main import main; main()"
@@ -124,14 +124,15 @@ def test_function_that_cannot_be_loaded_is_told(server: Server, tmp_path: Path) 
     words = ["--topic", "t", "--application", "a", "--checkpoint", tmp_path, "--url", server.url]
     (tmp_path / "broken.py").write_text("raise KeyError('no such thing')\n")
     (tmp_path / "leaves.py").write_text("raise SystemExit(0)\n")
-    (tmp_path / "own.py").write_text("class Own(Exception): ...\nraise Own('no such\\nthing')\n")
-    broken = (f"{tmp_path}/broken.py:f", f"{tmp_path}/leaves.py:f", f"{tmp_path}/own.py:f")
+    (tmp_path / "odd.py").write_text("def f(:\n")
+    broken = (f"{tmp_path}/broken.py:f", f"{tmp_path}/leaves.py:f", f"{tmp_path}/odd.py:f")
     for text in ("nothing", "absent.module:f", f"{tmp_path}/absent.py:f", "json:absent", *broken):
         done = run("transform", "target", *words, "--function", text)
         assert done.returncode == 2, done.stderr
         assert "--function" in done.stderr
         assert "Traceback" not in done.stderr
-    assert done.stderr == f"oncelog: --function: cannot load {tmp_path}/own.py: Own: no such thing\n"
+    assert done.stderr.startswith(f"oncelog: --function: cannot load {tmp_path}/odd.py: SyntaxError: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_function_that_fails_is_told_in_one_line(server: Server, tmp_path: Path) -> None:
@@ -143,7 +144,46 @@ def test_function_that_fails_is_told_in_one_line(server: Server, tmp_path: Path)
     done = run("transform", name("out"), *words, "--function", f"{tmp_path}/job.py:fails")
     assert done.returncode == 1
     said = [line for line in done.stderr.splitlines() if line not in ("starting Spark", "planning")]
-    assert said == [f"oncelog: {tmp_path}/job.py:fails failed: Own: no such thing"]
+    line, _, account = said.pop().partition(" (the whole account: ")
+    assert (said, line) == ([], f"oncelog: {tmp_path}/job.py:fails failed: Own: no such thing")
+    whole = Path(account.removesuffix(")"))
+    assert "raise Own(" in whole.read_text()
+    whole.unlink()
+
+
+UDF_JOB = """
+from pyspark.sql.functions import udf
+import neighbour
+
+@udf("string")
+def doubled(text):
+    return neighbour.twice(text)
+
+def job(topics):
+    (only,) = topics.values()
+    return only.select(doubled(only.value.cast("string")).alias("value"))
+"""
+
+
+def test_function_file_holds_udfs_and_imports_its_neighbours(server: Server, tmp_path: Path) -> None:
+    topic, target = raw(server.url, name("in"), [b"a", b"b"]), name("out")
+    (tmp_path / "job.py").write_text(UDF_JOB)
+    (tmp_path / "neighbour.py").write_text("def twice(text):\n    return text + text\n")
+    words = ["--topic", topic, "--application", "a", "--checkpoint", tmp_path / "c", "--url", server.url]
+    words += ["--partitions", 1, "--master", "local[1]"]
+    done = run("transform", target, *words, "--function", f"{tmp_path}/job.py:job")
+    assert done.returncode == 0, done.stderr
+    assert values(server.url, target) == [b"aa", b"bb"]
+
+
+def test_master_that_does_not_answer_is_told_in_one_line(server: Server, tmp_path: Path) -> None:
+    topic = raw(server.url, name("in"), [b"{}"])
+    master = "spark://127.0.0.1:1"
+    done = run("land", topic, tmp_path / "table", "--url", server.url, "--master", master, "--schema", "id int")
+    assert done.returncode == 1
+    said = [line for line in done.stderr.splitlines() if line not in ("starting Spark", "planning")]
+    assert len(said) == 1
+    assert said[0].startswith(f"oncelog: no Spark master answers at {master} (127.0.0.1:1: ")
 
 
 def test_function_of_a_file_may_use_what_looks_for_its_module(tmp_path: Path) -> None:

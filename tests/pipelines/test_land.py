@@ -16,7 +16,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from oncelog import pipelines
 from oncelog.client import Client
-from oncelog.pipelines import lake_files
+from oncelog.pipelines import lake_files, lake_place
 from oncelog.pipelines.delta_lake import DeltaLake
 from oncelog.pipelines.lake import LostRace
 from oncelog.pipelines.landing import _table_fields, lake_of
@@ -364,9 +364,9 @@ def test_statistics_count_the_nulls_of_a_column_without_bounds(tmp_path: Path) -
 
 def test_new_folders_are_on_disk_up_to_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(lake_files, "sync_folder", synced.append)
+    monkeypatch.setattr(lake_place, "sync_folder", synced.append)
     rows = pa.RecordBatch.from_pylist([{"a": "x", "b": "y", "n": 1}])
-    list(lake_files._written(iter([rows]), str(tmp_path), ("a", "b")))
+    list(lake_files._written(iter([rows]), lake_place.place_of(str(tmp_path)), ("a", "b")))
     assert synced == [tmp_path / "a=x" / "b=y", tmp_path / "a=x", tmp_path]
     synced.clear()
     ParquetLake(str(tmp_path / "table")).create(StructType([StructField("n", IntegerType())]), [])

@@ -276,22 +276,23 @@ def test_stream_that_cannot_be_exact_is_refused(spark: Any, server: Server, tmp_
     assert contents(server.url, sink) == {}
 
 
-@pytest.mark.parametrize(
-    ("mode", "said"),
-    [
-        ("complete", "only appended to; use append, or foreachBatch"),
-        # Spark itself, before the sink is asked: if this changes, so must the advice and docs/spark.md.
-        ("update", "does not support Update mode"),
-    ],
-)
-def test_output_modes_other_than_append_are_refused(
-    spark: Any, server: Server, tmp_path: Path, mode: str, said: str
-) -> None:
+def test_output_mode_update_is_refused(spark: Any, server: Server, tmp_path: Path) -> None:
     source, sink = filled(server.url, name("in"), 0, 100), made(server.url, name("out"))
     counts = reading(spark, server.url, source).groupBy("key").count().selectExpr("cast(count as string) as value")
-    with pytest.raises(Exception, match=said):
-        writing(counts, server.url, sink, tmp_path / "c", "app").outputMode(mode).start().awaitTermination()
+    # Spark itself, before the sink is asked: if this changes, so must the advice and docs/spark.md.
+    with pytest.raises(Exception, match="does not support Update mode"):
+        writing(counts, server.url, sink, tmp_path / "c", "app").outputMode("update").start().awaitTermination()
     assert contents(server.url, sink) == {}
+
+
+def test_output_mode_complete_appends_the_whole_result_with_each_batch(
+    spark: Any, server: Server, tmp_path: Path
+) -> None:
+    source, sink = filled(server.url, name("in"), 0, 100), made(server.url, name("out"), partitions=1)
+    rows = reading(spark, server.url, source, maxOffsetsPerTrigger=50)
+    counts = rows.groupBy().count().selectExpr("cast(count as string) as value")
+    writing(counts, server.url, sink, tmp_path / "c", name("app")).outputMode("complete").start().awaitTermination()
+    assert contents(server.url, sink) == {50: 1, 100: 1}
 
 
 def test_restart_in_one_session_keeps_the_fence_and_a_failed_run_takes_a_new_one(

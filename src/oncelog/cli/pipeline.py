@@ -36,6 +36,10 @@ MasterOption = Annotated[
 ConfOption = Annotated[
     list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
 ]
+ArchivesOption = Annotated[
+    str | None,
+    typer.Option("--archives", metavar="FILE[#NAME]", help="Unpacked beside every worker, as Spark's option is."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")]
 CheckpointOption = Annotated[
     str | None, typer.Option("--checkpoint", metavar="DIR", help="Where Spark keeps its place.")
@@ -47,6 +51,16 @@ TriggerOption = Annotated[
         metavar="WHEN",
         help="available_now: to the end and stop. Or a time, such as '10 seconds': for ever.",
     ),
+]
+BadOption = Annotated[
+    str,
+    typer.Option(
+        "--bad", metavar="HOW", help="Lines that do not fit: fail, keep, dead-letter:TOPIC, dead-letter:FOLDER."
+    ),
+]
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option("--storage-option", metavar="NAME=VALUE", help="Of a table in an object store, as delta-rs names it."),
 ]
 LimitOption = Annotated[
     int | None,
@@ -89,9 +103,11 @@ def ingest_command(
     checkpoint: CheckpointOption = None,
     partitions: PartitionsOption = 0,
     content_type: Annotated[str, typer.Option("--content-type", help="Of a new topic.")] = "application/octet-stream",
+    bad: BadOption = "fail",
     trigger: TriggerOption = "available_now",
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
+    archives: ArchivesOption = None,
     json: JsonOption = False,
 ) -> None:
     """Bring files into a topic, each row once.
@@ -99,7 +115,7 @@ def ingest_command(
     Run it again after a crash, or when the files have grown: what is there is not added again. With --checkpoint the
     folder is followed.
     """
-    options, settings = _pairs(option, "--option"), _pairs(conf, "--conf")
+    options, settings = _pairs(option, "--option"), _settings(conf, archives)
     reads_here = _reads_this_machine(master, settings)
     if reads_here and is_missing(source, format):
         end(exits.USAGE, f"cannot read {source}: {os.strerror(errno.ENOENT)}")
@@ -121,6 +137,7 @@ def ingest_command(
             checkpoint=checkpoint,
             partitions=partitions,
             content_type=content_type,
+            bad=bad,
             trigger=trigger,
             progress=run.line.told("ingesting"),
         )
@@ -134,6 +151,10 @@ def _show_ingested(done: "Ingested", *, json: bool, endless: bool) -> None:
         files = f" from {counted(done.files, 'file')}" if done.files else ""
         before = f", {done.duplicates:,} were there before" if done.duplicates else ""
         typer.echo(f"{counted(done.records, 'record')}{files} stored in {done.duration_s:.1f} s{before}")
+        if done.bad:
+            kinds = ", ".join(f"{kind} {lines:,}" for kind, lines in sorted(done.bad.items()))
+            where = "in the dead letter" if done.dead_letters else "kept with the header oncelog.bad"
+            say(f"{counted(sum(done.bad.values()), 'line')} that do not fit are {where}: {kinds}", "yellow")
     if done.stopped and not endless:
         end(exits.REFUSED, INTERRUPTED)
 
@@ -166,10 +187,14 @@ def transform_command(
         str, typer.Option("--starting", metavar="WHERE", help="group, earliest, latest, or offsets in JSON.")
     ] = "group",
     max_offsets: LimitOption = None,
+    output_mode: Annotated[
+        str, typer.Option("--output-mode", metavar="MODE", help="append, or complete: the whole result each time.")
+    ] = "append",
     partitions: PartitionsOption = 0,
     trigger: TriggerOption = "available_now",
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
+    archives: ArchivesOption = None,
     json: JsonOption = False,
 ) -> None:
     """Turn topics into another one, by SQL or a Python function, every row once."""
@@ -177,7 +202,7 @@ def transform_command(
         sql = _text_of(Path(sql[1:]))
     called = loaded(function) if function is not None else None
     _check_starting(starting, "group", "earliest", "latest", "group:<application>", "cut:<entry>")
-    with running(url, master, _pairs(conf, "--conf")) as run:
+    with running(url, master, _settings(conf, archives)) as run:
         done = run.pipelines.transform(
             run.spark,
             url=url,
@@ -192,6 +217,7 @@ def transform_command(
             watermark=watermark,
             starting=starting,
             max_offsets_per_trigger=max_offsets,
+            output_mode=output_mode,
             trigger=trigger,
             partitions=partitions,
             progress=run.line.told("transforming"),
@@ -205,7 +231,7 @@ def transform_command(
 @app.command("land", cls=Verb)
 def land_command(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic that is landed.")],
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or for Delta any address it knows.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or for Delta s3://… and the like.")],
     url: UrlOption = URL,
     format: Annotated[str, typer.Option("--format", help="delta or parquet.")] = "delta",  # noqa: A002
     schema: Annotated[
@@ -215,6 +241,10 @@ def land_command(
         list[str] | None,
         typer.Option("--partition-by", metavar="COLUMN", help="Folders of the table; may be repeated."),
     ] = None,
+    evolve: Annotated[
+        str, typer.Option("--evolve", metavar="HOW", help="add: columns that the table lacks are added to it.")
+    ] = "",
+    storage_option: StorageOption = None,
     application: Annotated[str | None, typer.Option("--application", metavar="NAME", help="The query's name.")] = None,
     checkpoint: CheckpointOption = None,
     starting: Annotated[
@@ -224,6 +254,7 @@ def land_command(
     trigger: TriggerOption = "available_now",
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
+    archives: ArchivesOption = None,
     json: JsonOption = False,
 ) -> None:
     """Land a topic in a Delta or Parquet table, every record once.
@@ -233,7 +264,7 @@ def land_command(
     if format not in ("delta", "parquet"):
         raise typer.BadParameter(f"{format!r} is neither delta nor parquet", param_hint="--format")
     _check_starting(starting, "earliest", "latest")
-    with running(url, master, _pairs(conf, "--conf")) as run:
+    with running(url, master, _settings(conf, archives)) as run:
         done = run.pipelines.land(
             run.spark,
             url=url,
@@ -244,6 +275,8 @@ def land_command(
             application=application,
             checkpoint=checkpoint,
             partition_by=partition_by or [],
+            storage_options=_pairs(storage_option, "--storage-option"),
+            evolve=evolve,
             starting=starting,
             max_offsets_per_trigger=max_offsets,
             trigger=trigger,
@@ -262,6 +295,7 @@ def audit_command(
     table: Annotated[
         list[str] | None, typer.Option("--table", metavar="[TOPIC=]TABLE", help="A landed table; may be repeated.")
     ] = None,
+    storage_option: StorageOption = None,
     ledger: Annotated[
         list[Path] | None, typer.Option("--ledger", metavar="FILE", help="What a producer says; may be repeated.")
     ] = None,
@@ -275,6 +309,7 @@ def audit_command(
     ] = None,
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
+    archives: ArchivesOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare log, table and the producers' ledgers.
@@ -283,11 +318,12 @@ def audit_command(
     """
     for path in [*(ledger or []), *([events] if events is not None else [])]:
         _end_unless_file(path)
-    with running(url, master, _pairs(conf, "--conf")) as run:
+    with running(url, master, _settings(conf, archives)) as run:
         done = run.pipelines.audit(
             url=url,
             topics=topic,
             table=_tables(table),
+            storage_options=_pairs(storage_option, "--storage-option"),
             ledgers=ledger or [],
             report=report,
             events=events,
@@ -358,11 +394,14 @@ def _show(done: "PipelineResult", *, json: bool, endless: bool) -> None:
     if json:
         print_json(done)
     else:
-        left = f", {done.lag:,} offsets are left" if done.lag > 0 else ""
+        age = f", the oldest {done.lag_s:,.0f} s old" if done.lag_s >= 0 else ""
+        left = f", {done.lag:,} offsets are left{age}" if done.lag > 0 else ""
         typer.echo(
             f"{counted(done.input_rows, 'row')} in, {done.output_rows:,} out, "
             f"{counted(done.batches, 'batch', 'batches')}, {done.duration_s:.1f} s{left}"
         )
+        if done.late_rows:
+            say(f"{counted(done.late_rows, 'row')} came behind the watermark and were dropped", "yellow")
         if done.unparsed:
             say(_unparsed(done.unparsed), "yellow")
     if done.stopped and not endless:
@@ -371,6 +410,11 @@ def _show(done: "PipelineResult", *, json: bool, endless: bool) -> None:
 
 def _unparsed(rows: int) -> str:
     return f"{counted(rows, 'row')} with a value that is not JSON of the table's schema: the bytes are in _unparsed"
+
+
+def _settings(conf: Sequence[str] | None, archives: str | None) -> dict[str, str]:
+    settings = _pairs(conf, "--conf")
+    return settings if archives is None else {**settings, "spark.archives": archives}
 
 
 def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:

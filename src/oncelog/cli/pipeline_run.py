@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +17,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from oncelog.cli import exits
 from oncelog.cli.remote import failures_told, probe
-from oncelog.cli.screen import counted, end, progress, say
+from oncelog.cli.screen import end, progress, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -55,8 +56,12 @@ class Line:
 
         def tell(now: "Progress") -> None:
             lag = f", {now.lag:,} to go" if now.lag > 0 else ""
-            rows = f"{counted(now.total_input_rows, 'row')} in, {now.total_output_rows:,} out"
-            self.say(f"{doing}: batch {now.batch + 1:,}, {rows}, {now.rows_per_s:,.0f} rows/s{lag}")
+            age = f", {now.lag_s:,.0f} s behind" if now.lag > 0 and now.lag_s >= 0 else ""
+            late = f", {now.late_rows:,} dropped as late" if now.late_rows else ""
+            total = f" of {now.total_rows:,}" if now.total_rows >= 0 else ""
+            rows = f"{now.total_input_rows:,}{total} {'row' if now.total_input_rows == 1 else 'rows'} in"
+            rows += f", {now.total_output_rows:,} out"
+            self.say(f"{doing}: batch {now.batch + 1:,}, {rows}, {now.rows_per_s:,.0f} rows/s{lag}{age}{late}")
 
         return tell
 
@@ -127,4 +132,17 @@ def _refusals_told() -> Iterator[None]:
     try:
         yield
     except (PipelineRefused, PipelineFailed, JavaMissing) as error:
-        end(exits.REFUSED, str(error))
+        line = " ".join(str(error).split())
+        end(exits.REFUSED, line if error.__cause__ is None else f"{line}{_account_kept(error)}")
+
+
+def _account_kept(error: BaseException) -> str:
+    """Puts the whole account of a failure, Java's stack included, into a file, and names it."""
+    from oncelog.pipelines.known_causes import account_of
+
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="oncelog-pipeline-", suffix=".log", delete=False) as file:
+            file.write(account_of(error))
+    except OSError:
+        return ""  # the line has the cause; the rest cannot be kept
+    return f" (the whole account: {file.name})"

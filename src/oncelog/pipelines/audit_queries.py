@@ -11,10 +11,13 @@ from typing import Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from oncelog.pipelines import ledger
-from oncelog.pipelines.json_values import RECORD_COLUMNS, parsed, quoted
+from oncelog.pipelines.json_values import RECORD_COLUMNS, UNPARSED, parsed, quoted
+from oncelog.pipelines.lake import LakeTable
+from oncelog.pipelines.lake_files import stored_rows
 
 Ends = Mapping[str, Mapping[int, int]]
 
@@ -121,11 +124,17 @@ def out_of_order(identities: Any) -> Any:
 # --- the table -------------------------------------------------------------------------------------------------
 
 
-def table_of(spark: Any, files: Sequence[str], folder: str, schema: Any) -> Any:
+def table_of(spark: Any, lake: LakeTable, schema: Any) -> Any:
     """The files that count, as one DataFrame."""
+    files, place = lake.files(), lake.place
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", folder).parquet(*files)
+    if place.folder is not None:
+        return spark.read.schema(schema).option("basePath", place.address).parquet(*files)
+    # Spark reaches a store only with jars that we do not need otherwise, so the workers read through delta-rs.
+    paths = spark.createDataFrame([(place.relative(file),) for file in files], "path string")
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    return paths.repartition(len(files)).mapInArrow(lambda batches: stored_rows(batches, place, arrow), schema)
 
 
 def by_place(records: Any, rows: Any, schema: Any, floors: Any) -> Any:
@@ -135,14 +144,16 @@ def by_place(records: Any, rows: Any, schema: Any, floors: Any) -> Any:
     """
     fields = StructType([field for field in schema.fields if field.name not in RECORD_COLUMNS])
     place = ["_topic", "_partition", "_offset"]
-    content = _content(schema)
-    in_log = parsed(records, fields).select(*place, content.alias("content"), F.lit(1).alias("in_log"))
-    in_table = rows.select(*place, content.alias("content"), F.lit(0).alias("in_log"))
+    content = _content(schema).alias("content")
+    in_log = parsed(records.withColumn("_oncelog_bytes", F.col("value")), fields, kept=("_oncelog_bytes",))
+    in_log = in_log.select(*place, content, _bytes_kept("_oncelog_bytes"), F.lit(1).alias("in_log"))
+    in_table = rows.select(*place, content, _bytes_kept(UNPARSED), F.lit(0).alias("in_log"))
     grouped = in_log.union(in_table).groupBy(*place)
     both = grouped.agg(
         F.sum("in_log").alias("in_log"),
         F.expr("count_if(in_log = 0) AS times"),
-        F.expr("size(collect_set(content)) > 1 AS differs"),
+        # A row that keeps the record's bytes says what the log says, also if a later schema knows more of them.
+        F.expr("size(collect_set(content)) > 1 AND size(collect_set(bytes)) > 1 AS differs"),
     ).join(F.broadcast(floors), place[:2], "left")
     # What was trimmed from the log is no fault of the table's.
     gone = "(in_log = 0 AND _offset < coalesce(floor, 0))"
@@ -154,6 +165,12 @@ def by_place(records: Any, rows: Any, schema: Any, floors: Any) -> Any:
         "in_log > 0 AND differs AS conflicting",
         f"in_log = 0 AND NOT {gone} AS unexpected",
     )
+
+
+def _bytes_kept(column: str) -> Any:
+    """A hash of where a record comes from and of its bytes; 0 where a row does not keep them."""
+    beside = [F.col(name) for name in RECORD_COLUMNS if name != UNPARSED]
+    return F.when(F.col(column).isNotNull(), F.xxhash64(*beside, F.col(column))).otherwise(F.lit(0)).alias("bytes")
 
 
 def table_counts(places: Any) -> Any:

@@ -17,8 +17,8 @@ from oncelog.client.models import StreamInfo
 from oncelog.pipelines import audit_queries as queries
 from oncelog.pipelines.audit_result import EXAMPLES_MAX, FAULTS, AuditResult, TopicAudit
 from oncelog.pipelines.json_values import UNPARSED
-from oncelog.pipelines.lake_files import local_path
-from oncelog.pipelines.landing import lake_of
+from oncelog.pipelines.lake import LakeTable
+from oncelog.pipelines.landing import check_files, lake_of
 from oncelog.pipelines.report import Latency, ReportData, events_of, write_report
 from oncelog.pipelines.running import PipelineFailed, PipelineRefused, PipelineResult, Spark, reason_of, started
 from oncelog.pipelines.writers import Run
@@ -49,6 +49,7 @@ def audit(
     url: str,
     topics: Sequence[str],
     table: str | Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
     ledgers: Sequence[Path] = (),
     report: Path | None = None,
     identity: str | Mapping[str, str] = IDENTITY,
@@ -64,13 +65,13 @@ def audit(
 ) -> AuditResult:
     """Compares log, table and ledgers; with `report` also writes a page.
 
-    `table` is a landed table, or one for each topic. `ledgers` are files of `Ledger`; a topic that no ledger names is
-    only compared with the table, and without one it is told as not judged. `identity` is an SQL expression over key,
-    value and headers that gives a record's id, one for all or one per topic. `events` is a file of JSON lines
-    `{"time_ms", "kind", "label"}`: kills and the like, marked in the report. `batches` are results of pipelines by name
-    (`PipelineResult`), drawn in the report. `seed` and `command` go into its foot, `run` tells what the writers met.
-    `spark` is a session, or a
-    function that starts one once topics, tables and ledgers are found to be there; without it one is started and
+    `table` is a landed table, or one for each topic; `storage_options` are those of an object store.
+    `ledgers` are files of `Ledger`; a topic that no ledger names is only compared with the table, and without one it is
+    told as not judged. `identity` is an SQL expression over key, value and headers that gives a record's id, one for
+    all or one per topic. `events` is a file of JSON lines `{"time_ms", "kind", "label"}`: kills and the like, marked in
+    the report. `batches` are results of pipelines by name (`PipelineResult`), drawn in the report. `seed` and `command`
+    go into its foot, `run` tells what the writers met. `spark` is a session, or a function that starts one once topics,
+    tables and ledgers are found to be there; without it one is started and
     stopped again. `progress` is told each step.
     """
     from oncelog.pipelines.sessions import session
@@ -84,17 +85,17 @@ def audit(
     if missing:
         raise PipelineRefused(f"there is no ledger {', '.join(missing)}")
     marks = events_of(events) if events is not None else []
-    tables = _tables(table, topics)
-    for path in tables.values():
-        lake_of(path)
+    lakes = {topic: lake_of(path, storage_options) for topic, path in _tables(table, topics, storage_options).items()}
+    for lake in lakes.values():
+        check_files(lake)
     streams = _streams(url, topics)
     made = spark is None
     spark = session(master, "oncelog-audit") if made else started(spark)
     try:
         job = _Audit(spark, url, list(topics), streams, progress or _tell_nobody)
         job.log(identity if isinstance(identity, Mapping) else dict.fromkeys(topics, identity), ledgers)
-        for topic, path in tables.items():
-            job.table(topic, path)
+        for topic, lake in lakes.items():
+            job.table(topic, lake)
         result = job.result()
         if report is not None:
             job.step("writing the report")
@@ -117,7 +118,9 @@ def _tell_nobody(_step: str) -> None:
     """Where nobody asked."""
 
 
-def _tables(table: str | Mapping[str, str] | None, topics: Sequence[str]) -> dict[str, str]:
+def _tables(
+    table: str | Mapping[str, str] | None, topics: Sequence[str], storage_options: Mapping[str, str] | None
+) -> dict[str, str]:
     """Topic → its table. One table for several topics has those that were landed in it."""
     if table is None:
         return {}
@@ -128,7 +131,7 @@ def _tables(table: str | Mapping[str, str] | None, topics: Sequence[str]) -> dic
         return dict(table)
     if len(topics) == 1:
         return {topics[0]: table}
-    lake = lake_of(table)
+    lake = lake_of(table, storage_options)
     # Partition 0 is there in every topic, and a commit of `land` names all partitions.
     found = {topic: table for topic in topics if lake.held(topic, [0]).ends}
     if not found:
@@ -210,12 +213,11 @@ class _Audit:
             said = "concat(present, ' of ', records, ' records of the commit ', commit) AS id"
             self._tell(broken.selectExpr("array_join(topics, ' and ') AS topic", said), "are there")
 
-    def table(self, topic: str, path: str) -> None:
+    def table(self, topic: str, lake: LakeTable) -> None:
         """The table against the log."""
         self.step(f"comparing {topic} with its table")
-        lake = lake_of(path)
         schema = lake.schema()
-        rows = queries.table_of(self._spark, lake.files(), str(local_path(path) or path), schema)
+        rows = queries.table_of(self._spark, lake, schema)
         records = queries.log_of(self._spark, self._url, {topic: self._ends[topic]})
         places = queries.by_place(records, rows.where(rows["_topic"] == topic), schema, self._floors)
         (row,) = queries.table_counts(places).collect()

@@ -17,15 +17,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import DeltaError
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from oncelog.pipelines.lake import Ends, Held, LostRace
-from oncelog.pipelines.lake_files import DataFile, local_path
+from oncelog.pipelines.lake_files import DataFile
+from oncelog.pipelines.lake_place import TablePlace, place_of
 
 MARK: Final = "oncelog.commit"
 """What a commit is known by to the one that wrote it."""
+
+ALTER_ATTEMPTS_MAX: Final = 20
+"""Changes of a schema that other commits may be quicker than."""
 
 COMMITS_LOOKED_AT: Final = 100
 """For one's own commit, when no answer came. Others write no more while one question is asked."""
@@ -39,16 +43,20 @@ def transaction_of(topic: str, about: int | Literal["created"]) -> str:
 class DeltaLake:
     """See `lake.LakeTable`."""
 
-    def __init__(self, uri: str) -> None:
-        folder = local_path(uri)
-        self._uri = str(folder.absolute()) if folder is not None else uri
+    def __init__(self, place: TablePlace | str) -> None:
+        self.place = place_of(place) if isinstance(place, str) else place
+        self._uri = self.place.address
+        self._options = self.place.options or None
 
     def _table(self) -> DeltaTable | None:
-        return DeltaTable(self._uri) if self.is_there() else None
+        return self._opened() if self.is_there() else None
+
+    def _opened(self) -> DeltaTable:
+        return DeltaTable(self._uri, storage_options=self._options)
 
     def is_there(self) -> bool:
         """Whether it has a log."""
-        return bool(DeltaTable.is_deltatable(self._uri))
+        return bool(DeltaTable.is_deltatable(self._uri, self._options))
 
     def schema(self) -> Any | None:
         """From the table's metadata."""
@@ -67,12 +75,34 @@ class DeltaLake:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         DeltaTable.create(
-            self._uri, to_arrow_schema(schema, timezone="UTC"), mode="ignore", partition_by=list(partition_by)
+            self._uri,
+            to_arrow_schema(schema, timezone="UTC"),
+            mode="ignore",
+            partition_by=list(partition_by),
+            storage_options=self._options,
         )
+
+    def add_columns(self, columns: Any, note: Mapping[str, str]) -> None:
+        """One version of the table, without a file."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        wanted = Schema.from_arrow(to_arrow_schema(columns, timezone="UTC")).fields
+        for _ in range(ALTER_ATTEMPTS_MAX):
+            table = self._opened()
+            there = {field.name for field in table.schema().fields}
+            missing = [field for field in wanted if field.name not in there]
+            if not missing:
+                return
+            try:
+                table.alter.add_columns(missing, commit_properties=CommitProperties(custom_metadata=dict(note)))
+            except CommitFailedError:
+                continue  # another commit was quicker: the columns may be there now
+            return
+        raise LostRace("the table is changed by others all the time")
 
     def held(self, topic: str, partitions: Sequence[int]) -> Held:
         """From the newest version."""
-        table = DeltaTable(self._uri)
+        table = self._opened()
         versions = {partition: table.transaction_version(transaction_of(topic, partition)) for partition in partitions}
         ends = {partition: version for partition, version in versions.items() if version is not None}
         return Held(ends, table.transaction_version(transaction_of(topic, "created")), table)
@@ -106,8 +136,8 @@ class DeltaLake:
 
     def _is_marked(self, mark: str) -> bool:
         """Whether one of the last commits has the mark. Others may have come behind it."""
-        return any(commit.get(MARK) == mark for commit in DeltaTable(self._uri).history(COMMITS_LOOKED_AT))
+        return any(commit.get(MARK) == mark for commit in self._opened().history(COMMITS_LOOKED_AT))
 
     def files(self) -> list[str]:
         """Of the newest version."""
-        return list(DeltaTable(self._uri).file_uris())
+        return list(self._opened().file_uris())

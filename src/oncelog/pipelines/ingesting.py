@@ -6,11 +6,16 @@ What a row is known by decides how it is written:
     files, and no id                file and row: a file is a producer, the row its sequence (`file_rows`)
     a DataFrame, and no id          the write as a whole: (producer, version) happens once
     a streaming DataFrame           the exactly-once sink, with its checkpoint
+
+Lines that do not fit (`bad_lines`) have no id to be known by. So of files whose rows have ids, they are stored first,
+by file and row, and the others after them.
 """
 
 import contextlib
+import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -21,7 +26,9 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from oncelog.client import Client, NotFound
-from oncelog.pipelines.file_rows import TOLD, Destination, store_rows
+from oncelog.pipelines.bad_lines import BLANK, bad_lines_of
+from oncelog.pipelines.file_rows import INPUT, TOLD, Destination, store_rows
+from oncelog.pipelines.line_sources import Source, as_records, bytes_of, expression_of
 from oncelog.pipelines.running import (
     PipelineRefused,
     Progress,
@@ -37,6 +44,9 @@ from oncelog.pipelines.source_path import FILE_FORMATS, is_missing
 
 WHOLE_FILE_BYTES: Final = 1 << 44
 """A size that no file has. A row is known by its number, so a file must not be cut among tasks."""
+
+BYTES: Final = "application/octet-stream"
+"""Of a dead-letter topic: a line that did not fit may be anything."""
 
 POLL_S: Final = 0.5
 """How often the topic is asked for its size, to show how far a batch run has come."""
@@ -56,6 +66,12 @@ class Ingested(msgspec.Struct):
     duration_s: float = 0.0
     stopped: bool = False
     """Somebody stopped it before it was at its end."""
+    bad: dict[str, int] = {}
+    """Lines that do not fit, by kind (`bad_lines.KINDS`), also those that an earlier run has put away."""
+    blank: int = 0
+    """Lines without a byte."""
+    dead_letters: int = 0
+    """Lines that are in the dead letter, and not in the topic."""
 
 
 def ingest(
@@ -75,6 +91,7 @@ def ingest(
     checkpoint: str | None = None,
     partitions: int = 0,
     content_type: str = "application/octet-stream",
+    bad: str = "fail",
     trigger: str = "available_now",
     progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
@@ -82,10 +99,11 @@ def ingest(
     """Brings `source` into a topic: a path, a folder, a pattern, or a DataFrame, batch or streaming. `spark` is a
     session, or a function that starts one once the topic is found to be there.
 
-    `key`, `value` and `message_id` are columns or SQL expressions; without `value` a record is the line of a text file,
-    else the row as JSON. Doing it again adds nothing, also after a run that was killed: rows are known by their message
-    id, else by file and row. A file may grow between runs; one that was rewritten is refused. For a source that is
-    neither files nor has ids, `producer` and `version` name the write, and the same pair is written once.
+    `key`, `value` and `message_id` are columns or SQL expressions. Without `value` a record is the line of a file of
+    text or JSON, byte for byte, and of other formats the row as JSON. Doing it again adds nothing, also after a run
+    that was killed: rows are known by their message id, else by file and row. A file may grow between runs; one that
+    was rewritten is refused. For a source that is neither files nor has ids, `producer` and `version` name the write:
+    the same pair is written once. `bad` says what becomes of lines that do not fit: see `bad_lines`.
 
     With a `checkpoint` the source is followed as a stream, files that come later included: to its end, or with a time
     as `trigger` until it is stopped. `partitions` creates a missing topic. `producer` is the name by which the server
@@ -95,32 +113,46 @@ def ingest(
     """
     began_s = time.monotonic()
     check_trigger(trigger)
-    streams = checkpoint is not None or (not isinstance(source, str) and source.isStreaming)
-    if streams and checkpoint is None:
-        raise PipelineRefused("a streaming source needs a checkpoint")
-    if not streams and trigger != "available_now":
-        raise PipelineRefused(f"trigger {trigger!r}: a source is followed with a checkpoint, and none is given")
+    streams = _is_followed(source, checkpoint, trigger)
     if callable(spark) and isinstance(source, str) and is_missing(source, format):
         # Spark would say so too, and takes its time to start.
         raise PipelineRefused(
             f"there is no file or folder {source} on this machine; those of other file systems have an address "
             "(hdfs://…)"
         )
+    bad_lines = bad_lines_of(bad)
+    if bad_lines.topic == topic:
+        raise PipelineRefused(f"bad lines: the dead letter is the topic {topic!r} itself; say keep")
     count = _topic_partitions(url, topic, partitions, content_type)
+    dead_count = _topic_partitions(url, bad_lines.topic, partitions, BYTES) if bad_lines.topic else 0
     spark = started(spark)
-    by_file = isinstance(source, str) and format.lower() in FILE_FORMATS and message_id is None
-    job = _Job(url, topic, producer, count, content_type, version, checkpoint, trigger, progress, stop)
+    destination = Destination(url, topic, count, producer, bad_lines, dead_count)
+    job = _Job(destination, version, checkpoint, trigger, progress, stop)
     try:
-        with _whole_files(spark) if by_file else contextlib.nullcontext():
-            rows = _loaded(spark, source, format, options or {}, schema, streams=streams)
-            if by_file:
-                done = job.files(_rows_of(rows, format, key, value, None, file=True), streams=streams)
-            else:
-                done = job.rows(_rows_of(rows, format, key, value, message_id), streams=streams)
+        if not isinstance(source, str):
+            done = job.rows(_frame_records(source, key, value, message_id), streams=streams)
+        else:
+            with _whole_files(spark) if format.lower() in FILE_FORMATS else contextlib.nullcontext():
+                named = not (key is None and value is None and message_id is None)
+                given = Source(spark, source, format, options or {}, schema, streams=streams, named=named)
+                rows = as_records(given.rows(), key, value, message_id)
+                done = job.source(
+                    rows, by_file=format.lower() in FILE_FORMATS, bad=given.has_bad_lines, streams=streams
+                )
     except (PySparkException, Py4JJavaError) as error:
         raise failure_of(error) from error
     done.duration_s = time.monotonic() - began_s
     return done
+
+
+def _is_followed(source: Any, checkpoint: str | None, trigger: str) -> bool:
+    """Whether the source is read as a stream. PipelineRefused for what contradicts itself."""
+    streams = checkpoint is not None or (not isinstance(source, str) and source.isStreaming)
+    if streams and checkpoint is None:
+        raise PipelineRefused("a streaming source needs a checkpoint")
+    if not streams and trigger != "available_now":
+        raise PipelineRefused(f"trigger {trigger!r}: a source is followed with a checkpoint, and none is given")
+    return bool(streams)
 
 
 class _Job:
@@ -128,53 +160,94 @@ class _Job:
 
     def __init__(
         self,
-        url: str,
-        topic: str,
-        producer: str,
-        partitions: int,
-        content_type: str,
+        destination: Destination,
         version: int,
         checkpoint: str | None,
         trigger: str,
         progress: Callable[[Progress], None] | None,
         stop: threading.Event | None,
     ) -> None:
-        self._destination = Destination(url, topic, partitions, producer)
-        self._content_type = content_type
+        self._destination = destination
         self._version = version
         self._checkpoint = checkpoint
         self._trigger = trigger
         self._progress = progress
         self._stop = stop
 
-    def files(self, rows: Any, *, streams: bool) -> Ingested:
+    def source(self, rows: Any, *, by_file: bool, bad: bool, streams: bool) -> Ingested:
+        """Rows of `as_records`. `by_file`: of files; `bad`: some of them may be bad."""
+        if "message_id" not in rows.columns:
+            return self._files(rows, streams=streams) if by_file else self.rows(_good(rows), streams=streams)
+        if not bad:
+            return self.rows(_good(rows), streams=streams)
+        if streams:
+            return self._followed(rows, self._bad_then_good)
+        return self._bad_then_good(rows)
+
+    def _files(self, rows: Any, *, streams: bool) -> Ingested:
         """Each file under its own name."""
-        if not streams:
-            with _growth_told(self._destination, self._progress):
-                return self._stored(rows)
+        if streams:
+            return self._followed(rows, self._stored)
+        with _growth_told(self._destination, self._progress):
+            return self._stored(rows)
+
+    def _followed(self, rows: Any, store: Callable[[Any], Ingested]) -> Ingested:
+        """Each batch of a stream of files, whole, before the next one."""
         total = Ingested(0, 0)
         watch = Watch("ingest", self._destination.producer, self._progress)
 
         def each(batch: Any, number: int) -> None:
-            stored = self._stored(batch)
+            try:
+                stored = store(batch)
+            except BaseException as error:
+                watch.failure = error
+                raise
             watch.outputs[number] = stored.records
-            total.records += stored.records
-            total.duplicates += stored.duplicates
-            total.files += stored.files
+            _add(total, stored)
 
         writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", self._checkpoint)
         query = triggered(writer.queryName(self._destination.producer), self._trigger).start()
         total.stopped = watch.follow(query, self._stop).stopped
         return total
 
-    def _stored(self, rows: Any) -> Ingested:
-        destination = self._destination
+    def _bad_then_good(self, rows: Any) -> Ingested:
+        """Bad lines by file and row, the others by their id."""
+        total = self._stored(rows, only_bad=True)
+        _add(total, self.rows(_good(rows), streams=False))
+        return total
+
+    def _stored(self, rows: Any, *, only_bad: bool = False) -> Ingested:
+        destination = msgspec.structs.replace(self._destination, only_bad=only_bad)
 
         def task(batches: Iterator[Any]) -> Iterator[Any]:
             return store_rows(batches, destination)
 
-        told = rows.mapInArrow(task, TOLD).collect()
-        return Ingested(sum(row.records for row in told), sum(row.duplicates for row in told), len(told))
+        told = rows.select(*_INPUT_NAMES).mapInArrow(task, TOLD).collect()
+        bad: Counter[str] = Counter()
+        for row in told:
+            bad.update(json.loads(row.bad))
+        blank = bad.pop(BLANK, 0)
+        self._check_dead_files(told)
+        return Ingested(
+            sum(row.records for row in told),
+            sum(row.duplicates for row in told),
+            len(told),
+            bad=dict(bad),
+            blank=blank,
+            dead_letters=bad.total() if destination.bad.what == "dead-letter" else 0,
+        )
+
+    def _check_dead_files(self, told: Any) -> None:
+        """The driver believes in no file that it has not seen."""
+        place = self._destination.bad.place
+        for row in told:
+            if row.dead_file is None or place is None or place.size_of(row.dead_file) == row.dead_bytes:
+                continue
+            raise PipelineRefused(
+                f"a worker wrote bad lines to {row.dead_file} in {place.address}, and the driver does not find that "
+                f"file with {row.dead_bytes:,} bytes: the workers need the same folder under the same path. The other "
+                "lines are stored; with a folder that all see, or a topic, another run brings the bad ones there"
+            )
 
     def rows(self, rows: Any, *, streams: bool) -> Ingested:
         """Each row under its id, or all of them as one write."""
@@ -200,6 +273,39 @@ class _Job:
         return Ingested(records, max(0, count - records), stopped=stopped)
 
 
+_INPUT_NAMES: Final = [column.split()[0] for column in INPUT.split(", ")]
+
+
+def _good(rows: Any) -> Any:
+    """What the sink takes of rows of a source."""
+    return rows.where(F.col("bad").isNull()).drop("file", "bad")
+
+
+def _frame_records(rows: Any, key: str | None, value: str | None, message_id: str | None) -> Any:
+    """What the sink takes of a DataFrame of the caller's."""
+    columns = [bytes_of(rows, value) if value is not None else F.to_json(F.struct("*")).cast("binary")]
+    names = ["value"]
+    if key is not None:
+        columns.append(bytes_of(rows, key))
+        names.append("key")
+    if message_id is not None:
+        columns.append(expression_of(rows, message_id).cast("string"))
+        names.append("message_id")
+    return rows.select(*(column.alias(name) for column, name in zip(columns, names, strict=True)))
+
+
+def _add(total: Ingested, more: Ingested) -> None:
+    """What another batch, or another part of a batch, has done."""
+    total.records += more.records
+    total.duplicates += more.duplicates
+    total.files += more.files
+    total.blank += more.blank
+    total.dead_letters += more.dead_letters
+    total.stopped = total.stopped or more.stopped
+    for kind, lines in more.bad.items():
+        total.bad[kind] = total.bad.get(kind, 0) + lines
+
+
 def _topic_partitions(url: str, topic: str, partitions: int, content_type: str) -> int:
     with Client(url) as client:
         try:
@@ -222,69 +328,6 @@ def _whole_files(spark: Any) -> Iterator[None]:
     finally:
         for name, size in before.items():
             spark.conf.set(name, size)
-
-
-def _loaded(
-    spark: Any,
-    source: Any,
-    format: str,  # noqa: A002
-    options: Mapping[str, str],
-    schema: str | None,
-    *,
-    streams: bool,
-) -> Any:
-    if not isinstance(source, str):
-        return source
-    if not streams:
-        reader = spark.read.format(format).options(**options)
-        return (reader.schema(schema) if schema is not None else reader).load(source)
-    if schema is None and format.lower() in FILE_FORMATS:
-        # A stream is not looked into before it starts. Text has one column always.
-        found = (
-            "value string" if format.lower() == "text" else spark.read.format(format).options(**options).load(source)
-        )
-        schema = found if isinstance(found, str) else found.schema
-    reader = spark.readStream.format(format).options(**options)
-    return (reader.schema(schema) if schema is not None else reader).load(source)
-
-
-def _rows_of(
-    rows: Any,
-    format: str,  # noqa: A002
-    key: str | None,
-    value: str | None,
-    message_id: str | None,
-    *,
-    file: bool = False,
-) -> Any:
-    columns = []
-    if file:
-        columns.append(F.col("_metadata.file_path").alias("file"))
-        columns.append(_bytes(rows, key).alias("key") if key is not None else F.lit(None).cast("binary").alias("key"))
-    elif key is not None:
-        columns.append(_bytes(rows, key).alias("key"))
-    if value is not None:
-        columns.append(_bytes(rows, value).alias("value"))
-    elif rows.columns == ["value"] and format.lower() == "text":
-        columns.append(F.col("value").cast("binary").alias("value"))
-    else:
-        columns.append(F.to_json(F.struct("*")).cast("binary").alias("value"))
-    if message_id is not None:
-        columns.append(_expression(rows, message_id).cast("string").alias("message_id"))
-    return rows.select(*columns)
-
-
-def _expression(rows: Any, text: str) -> Any:
-    return F.col(f"`{text}`") if text in rows.columns else F.expr(text)
-
-
-def _bytes(rows: Any, text: str) -> Any:
-    """A column or an expression as bytes: text and bytes as they are, numbers by their text, the rest as JSON."""
-    column = _expression(rows, text)
-    kind = rows.select(column.alias("it")).schema["it"].dataType.simpleString()
-    if kind.startswith(("struct", "array", "map")):
-        return F.to_json(column).cast("binary")
-    return column if kind == "binary" else column.cast("string").cast("binary")
 
 
 def _size(destination: Destination) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from oncelog.pipelines.lake_files import DataFile
+from oncelog.pipelines.lake_place import TablePlace
 
 Ends = dict[int, int]
 """Partition → offset behind the last record that the table holds. A partition that is not in it was never landed."""
@@ -29,6 +30,8 @@ class Held(msgspec.Struct):
 class LakeTable(Protocol):
     """A table that rows are landed in."""
 
+    place: TablePlace
+
     def is_there(self) -> bool:
         """Whether somebody has made it."""
 
@@ -40,6 +43,9 @@ class LakeTable(Protocol):
 
     def create(self, schema: Any, partition_by: Sequence[str]) -> None:
         """Makes the table. Whoever made it a moment earlier did the same."""
+
+    def add_columns(self, columns: Any, note: Mapping[str, str]) -> None:
+        """Nullable columns, in a commit of its own. A column that somebody added a moment earlier is left as it is."""
 
     def held(self, topic: str, partitions: Sequence[int]) -> Held:
         """How far it holds the topic now."""

@@ -8,13 +8,11 @@ before it is told of, so that a commit never refers to bytes that a power cut ta
 import datetime
 import json
 import math
-import os
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from oncelog.limits import MIB
+from oncelog.pipelines.lake_place import TablePlace, wrong_files
+from oncelog.pipelines.running import PipelineRefused
 
 FILE_BYTES: Final = 128 * MIB
 """Rows of one file, as Arrow holds them. Large enough to scan well, small enough to be rewritten by a compaction."""
@@ -68,34 +68,70 @@ class DataFile(msgspec.Struct, frozen=True):
         return self.rows - int(self.stats["nullCount"].get(column, 0))
 
 
-def write_rows(rows: Any, table: str, partition_by: Sequence[str]) -> list[DataFile]:
-    """Has the executors write the rows of a DataFrame; the files, none if there are no rows."""
+def write_rows(rows: Any, place: TablePlace, partition_by: Sequence[str]) -> list[DataFile]:
+    """Has the executors write the rows of a DataFrame; the files, none if there are no rows.
+
+    The driver looks at every file before it believes in it. PipelineRefused if it does not find one of them.
+    """
     columns = tuple(partition_by)
     names = list(rows.columns)
 
     def task(batches: Iterator[Any]) -> Iterator[Any]:
-        return _written((batch.rename_columns(names) for batch in batches), table, columns)
+        return _written((batch.rename_columns(names) for batch in batches), place, columns)
 
     # Spark takes a dot in a name for a way into a struct when it hands rows to Python, so they go by their place.
     numbered = rows.toDF(*(f"c{number}" for number in range(len(names))))
     told = numbered.mapInArrow(task, TOLD).collect()
-    return [
+    files = [
         DataFile(row.path, row.size, row.rows, json.loads(row.stats), json.loads(row.partition_values)) for row in told
     ]
+    _check_there(place, files)
+    return files
 
 
-def local_path(table: str) -> Path | None:
-    """The folder, if the table is in a file system of this machine."""
-    parts = urlsplit(table)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    return Path(table) if "://" not in table else None
+def _check_there(place: TablePlace, files: Sequence[DataFile]) -> None:
+    wrong = wrong_files(place, ((file.path, file.size, file.rows) for file in files))
+    if wrong:
+        raise PipelineRefused(
+            f"the workers wrote {len(files):,} files to {place.address}, and the driver does not find "
+            f"{len(wrong):,} of them as they were written, such as: {wrong[0]}. Nothing was committed. The workers "
+            "need the same folder under the same path as the driver, or name an object store (s3://…)"
+        )
+
+
+def stored_rows(batches: Iterator[Any], place: TablePlace, schema: Any) -> Iterator[Any]:
+    """Paths below the place become the rows of their files, with the columns of the whole table."""
+    store = place.store()
+    for batch in batches:
+        for path in batch.column(0).to_pylist():
+            values = _values_of(path)
+            with pq.ParquetFile(store.open_input_file(path)) as file:
+                for rows in file.iter_batches():
+                    yield _whole(rows, schema, values)
+
+
+def _values_of(path: str) -> dict[str, str | None]:
+    """What the folders of a partitioned table say, as `folder_of` wrote it."""
+    pairs = [folder.partition("=") for folder in path.split("/")[:-1] if "=" in folder]
+    return {name: None if value == NULL_FOLDER else unquote(value) for name, _, value in pairs}
+
+
+def _whole(rows: Any, schema: Any, values: dict[str, str | None]) -> Any:
+    """The rows with every column of the table: those of the folder too, and nulls for columns that came later."""
+    columns = []
+    for field in schema:
+        if field.name in rows.schema.names:
+            columns.append(rows.column(field.name).cast(field.type))
+        else:
+            value = pa.scalar(values.get(field.name), pa.string()).cast(field.type)
+            columns.append(pa.repeat(value, rows.num_rows))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 # --- in an executor --------------------------------------------------------------------------------------------
 
 
-def _written(batches: Iterator[Any], table: str, partition_by: tuple[str, ...]) -> Iterator[Any]:
+def _written(batches: Iterator[Any], place: TablePlace, partition_by: tuple[str, ...]) -> Iterator[Any]:
     writers: dict[tuple[str | None, ...], _File] = {}
     done: list[DataFile] = []
     try:
@@ -105,7 +141,7 @@ def _written(batches: Iterator[Any], table: str, partition_by: tuple[str, ...]) 
                     done.append(writers.pop(next(iter(writers))).close())
                 writer = writers.get(values)
                 if writer is None:
-                    writer = writers[values] = _File(table, dict(zip(partition_by, values, strict=True)), part.schema)
+                    writer = writers[values] = _File(place, dict(zip(partition_by, values, strict=True)), part.schema)
                 writer.write(part)
                 if writer.held_bytes >= FILE_BYTES:
                     done.append(writers.pop(values).close())
@@ -170,22 +206,13 @@ def _escaped(value: str) -> str:
 class _File:
     """One Parquet file being written."""
 
-    def __init__(self, table: str, values: dict[str, str | None], schema: Any) -> None:
+    def __init__(self, place: TablePlace, values: dict[str, str | None], schema: Any) -> None:
         self.held_bytes = 0
         self._rows = 0
         self._values = values
         self._path = f"{folder_of(values)}part-{uuid.uuid4().hex}.parquet"
-        self._local = local_path(table)
         self._metadata: list[Any] = []
-        if self._local is not None:
-            whole = self._local / self._path
-            whole.parent.mkdir(parents=True, exist_ok=True)
-            self._sink: Any = whole.open("xb")
-        else:
-            from pyarrow import fs
-
-            system, folder = fs.FileSystem.from_uri(table)
-            self._sink = system.open_output_stream(f"{folder}/{self._path}")
+        self._sink = place.new_file(self._path)
         self._writer = pq.ParquetWriter(
             self._sink, schema, compression="zstd", coerce_timestamps="us", metadata_collector=self._metadata
         )
@@ -202,34 +229,12 @@ class _File:
         """The file is whole and on disk."""
         self._writer.close()
         size = self._sink.tell()
-        if self._local is not None:
-            self._sink.flush()
-            os.fsync(self._sink.fileno())
         self._sink.close()
-        if self._local is not None:
-            sync_folders((self._local / self._path).parent, self._local)
         return DataFile(self._path, size, self._rows, _statistics(self._metadata[0], self._rows), self._values)
 
     def abandon(self) -> None:
         """The task failed: nothing refers to the file."""
-        self._sink.close()
-
-
-def sync_folder(folder: Path) -> None:
-    """A name is on disk when its folder is."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sync_folders(folder: Path, top: Path) -> None:
-    """The folder and those above it up to the table's own: each may be new, and stands in the one above."""
-    while folder != top:
-        sync_folder(folder)
-        folder = folder.parent
-    sync_folder(top)
+        self._sink.abandon()
 
 
 def _statistics(metadata: Any, rows: int) -> dict[str, Any]:

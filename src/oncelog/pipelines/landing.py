@@ -15,10 +15,11 @@ once write against the same place, and one of the two commits is refused. The ru
 
 import contextlib
 import shutil
+import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -28,9 +29,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
-from oncelog.pipelines.json_values import RECORD_COLUMNS, SAMPLE_RECORDS, UNPARSED, ddl_of, inferred, parsed, schema_of
+from oncelog.pipelines.evolution import check_evolve, evolved
+from oncelog.pipelines.json_values import (
+    RECORD_COLUMNS,
+    SAMPLE_RECORDS,
+    UNPARSED,
+    ddl_of,
+    each_name_once,
+    fields_in,
+    inferred,
+    parsed,
+    schema_of,
+)
 from oncelog.pipelines.lake import Ends, Held, LakeTable, LostRace
-from oncelog.pipelines.lake_files import PARTITION_TYPES, local_path, write_rows
+from oncelog.pipelines.lake_files import PARTITION_TYPES, write_rows
+from oncelog.pipelines.lake_place import PlaceUnknown, TablePlace, place_of
 from oncelog.pipelines.landing_place import (
     Standing,
     begun,
@@ -85,6 +98,8 @@ def land(
     application: str | None = None,
     checkpoint: str | None = None,
     partition_by: Sequence[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+    evolve: str = "",
     starting: str = "earliest",
     max_offsets_per_trigger: int | None = None,
     trigger: str = "available_now",
@@ -94,9 +109,14 @@ def land(
     """Runs until the topic is in the table, or with a time as `trigger` until it is stopped. `spark` is a session, or a
     function that starts one once topic and table are found to be there.
 
-    `table` is a folder, or for Delta any address that delta-rs knows. `schema` (DDL) is that of the JSON values;
+    `table` is a folder, or for Delta an address of an object store (`s3://…`) with its `storage_options` as delta-rs
+    names them. A folder must be the same one for the driver and every worker: the driver looks at each file before it
+    commits it. `schema` (DDL) is that of the JSON values;
     without one the table's is used, and for a new table it is inferred from the first records and kept in it. Rows have
     the fields and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, `_unparsed` (see `json_values`).
+
+    With `evolve="add"` columns that the schema has and the table lacks are added to the table, in a commit of its own;
+    without a schema they are inferred from the first records that are to be landed.
 
     It goes on where the table ends; `starting` (earliest, latest, or offsets in JSON) counts only for a topic that the
     table has nothing of. A checkpoint is no truth here: without one each run has its own, in the table's folder.
@@ -106,20 +126,24 @@ def land(
     application = application or f"land-{topic}"
     given_start(starting, topic)
     check_trigger(trigger)
+    check_evolve(evolve)
     standing = standing_of(url, topic)
-    lake = _lake(format, table)
+    lake = _lake(format, _place(table, storage_options))
     looked_at(lake, topic, standing, starting, checkpoint)
+    if lake.is_there():
+        check_files(lake)
     spark = started(spark)
-    fields = _table_fields(spark, url, topic, lake, schema, partition_by, standing, starting)
+    fields = _table_fields(spark, url, topic, lake, schema, partition_by, standing, starting, evolve)
     if fields is None:
         return PipelineResult("land", application)
     start = begun(lake, topic, standing, starting, {"oncelog.application": application})
     if trigger == "available_now" and all(start[part] == stable for part, (_, stable) in standing.bounds.items()):
         return PipelineResult("land", application)
-    watch = Watch("land", application, progress)
-    with _checkpointed(checkpoint, table) as folder:
+    total = sum(stable - start[part] for part, (_, stable) in standing.bounds.items())
+    watch = Watch("land", application, progress, url, total if trigger == "available_now" else -1)
+    with _checkpointed(checkpoint, lake.place) as folder:
         start = source_start(folder, start, topic)
-        job = _Landing(lake, table, topic, url, fields, folder, application, start, watch)
+        job = _Landing(lake, topic, url, fields, folder, application, start, watch)
         options = {"url": url, "subscribe": topic, "startingOffsets": told(topic, start)}
         if max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
@@ -139,7 +163,6 @@ class _Landing:
     def __init__(
         self,
         lake: LakeTable,
-        table: str,
         topic: str,
         url: str,
         fields: Any,
@@ -149,7 +172,6 @@ class _Landing:
         watch: Watch,
     ) -> None:
         self._lake = lake
-        self._table = table
         self._topic = topic
         self._url = url
         self._fields = fields
@@ -177,7 +199,7 @@ class _Landing:
             return
         if fresh != {partition: start.get(partition, 0) for partition in fresh}:
             records = records.where(_at_or_after(fresh))
-        files = write_rows(parsed(records, self._fields), self._table, self._partition_by)
+        files = write_rows(parsed(records, self._fields), self._lake.place, self._partition_by)
         rows = sum(file.rows for file in files)
         self._watch.tell(batch, "written", rows, rows, time.monotonic() - began_s)
         # Asked after the rows were read: a topic that was made anew before that shows now.
@@ -194,8 +216,8 @@ class _Landing:
             self._lake.commit(held, self._topic, files, ends, note)
         except LostRace as lost:
             raise PipelineRefused(
-                f"another lander writes {self._topic!r} into {self._table}: {lost}. Nothing of this batch is in the "
-                "table; stop one of the two, the other goes on where the table ends"
+                f"another lander writes {self._topic!r} into {self._lake.place.address}: {lost}. Nothing of this "
+                "batch is in the table; stop one of the two, the other goes on where the table ends"
             ) from lost
 
     def _range_of(self, batch: int) -> tuple[Ends, Ends]:
@@ -215,19 +237,37 @@ def _at_or_after(fresh: Ends) -> Any:
     return condition
 
 
-def _lake(format: str, table: str) -> LakeTable:  # noqa: A002
+def _place(table: str, options: Mapping[str, str] | None) -> TablePlace:
+    try:
+        return place_of(table, dict(options or {}))
+    except PlaceUnknown as error:
+        raise PipelineRefused(str(error)) from None
+
+
+def _lake(format: str, place: TablePlace) -> LakeTable:  # noqa: A002
     if format not in ("delta", "parquet"):
         raise PipelineRefused(f"a table is delta or parquet, not {format!r}")
-    folder = local_path(table)
-    if folder is not None and folder.exists():
-        _check_folder(folder, format)
+    if place.folder is not None and place.folder.exists():
+        _check_folder(place.folder, format)
     if format == "delta":
         from oncelog.pipelines.delta_lake import DeltaLake
 
-        return DeltaLake(table)
+        return DeltaLake(place)
     from oncelog.pipelines.parquet_lake import ParquetLake
 
-    return ParquetLake(table)
+    return ParquetLake(place)
+
+
+def check_files(lake: LakeTable) -> None:
+    """PipelineRefused if files of the table are gone: what comes next would hide the hole."""
+    named = [lake.place.relative(file) for file in lake.files()]
+    missing = lake.place.missing_of(named)
+    if missing:
+        raise PipelineRefused(
+            f"{len(missing):,} of {len(named):,} files of the table {lake.place.address} are missing, such as "
+            f"{missing[0]}: the table says that it holds their records, and nobody can read it. Bring the files back, "
+            "or land into another table. A table is also like this if workers wrote it into folders of their own"
+        )
 
 
 def _check_folder(folder: Path, format: str) -> None:  # noqa: A002
@@ -251,11 +291,12 @@ def _check_folder(folder: Path, format: str) -> None:  # noqa: A002
         )
 
 
-def lake_of(table: str) -> LakeTable:
+def lake_of(table: str, storage_options: Mapping[str, str] | None = None) -> LakeTable:
     """The table that is there, whichever form it has. PipelineRefused if there is none."""
+    place = _place(table, storage_options)
     for form in ("delta", "parquet"):
         try:
-            lake = _lake(form, table)
+            lake = _lake(form, place)
         except PipelineRefused:
             continue
         if lake.schema() is not None:
@@ -272,6 +313,7 @@ def _table_fields(
     partition_by: Sequence[str],
     standing: Standing,
     starting: str,
+    evolve: str = "",
 ) -> Any | None:
     """The fields of the JSON values; the table is there afterwards. None if there is neither a table nor a record."""
     wanted = schema_of(given) if given is not None else None
@@ -296,10 +338,17 @@ def _table_fields(
     if missing:
         raise PipelineRefused(f"the table lacks the columns {missing}: it was not made by landing a topic")
     fields = StructType([field for field in whole.fields if field.name not in RECORD_COLUMNS])
-    if wanted is not None and ddl_of(wanted) != ddl_of(fields):
-        raise PipelineRefused(f"the table has the schema {ddl_of(fields)!r}, and {ddl_of(wanted)!r} was given")
     if partition_by and list(partition_by) != lake.partition_by():
         raise PipelineRefused(f"the table is partitioned by {lake.partition_by()}, not by {list(partition_by)}")
+    if evolve:
+        start = start_of(lake.held(topic, list(standing.bounds)).ends, standing, starting, topic)
+        wanted = wanted if wanted is not None else _inferred_if_any(spark, url, topic, start, standing)
+        fields = evolved(lake, fields, wanted, given is not None, topic)
+    elif wanted is not None and ddl_of(wanted) != ddl_of(fields):
+        raise PipelineRefused(
+            f"the table has the schema {ddl_of(fields)!r}, and {ddl_of(wanted)!r} was given. "
+            "Columns are added with --evolve add"
+        )
     return fields
 
 
@@ -318,27 +367,39 @@ def _check_partition_by(schema: Any, partition_by: Sequence[str]) -> None:
             )
 
 
+def _inferred_if_any(spark: Any, url: str, topic: str, start: Ends, standing: Standing) -> Any | None:
+    """None where nothing is to be landed. Of names that differ only in case it has the first."""
+    if all(start[part] == stable for part, (_, stable) in standing.bounds.items()):
+        return None
+    return each_name_once(fields_in(spark, _sample(spark, url, topic, start, standing)))
+
+
 def _inferred(spark: Any, url: str, topic: str, start: Ends, standing: Standing) -> Any:
+    return inferred(spark, _sample(spark, url, topic, start, standing))
+
+
+def _sample(spark: Any, url: str, topic: str, start: Ends, standing: Standing) -> Any:
     # At most so many of each partition, or all of a large topic would be read for its first records.
     end = {
         partition: min(stable, start[partition] + SAMPLE_RECORDS) for partition, (_, stable) in standing.bounds.items()
     }
     options = {"startingOffsets": told(topic, start), "endingOffsets": told(topic, end)}
-    records = spark.read.format("oncelog").options(url=url, subscribe=topic, columns="value", **options).load()
-    return inferred(spark, records)
+    return spark.read.format("oncelog").options(url=url, subscribe=topic, columns="value", **options).load()
 
 
 @contextlib.contextmanager
-def _checkpointed(given: str | None, table: str) -> Iterator[str]:
+def _checkpointed(given: str | None, place: TablePlace) -> Iterator[str]:
     """The given checkpoint, or one for this run alone: the table knows the place, so there is nothing to keep."""
     if given is not None:
         yield given
         return
-    folder = local_path(table)
-    if folder is None:
-        raise PipelineRefused(f"{table} is not in a file system of this machine: say where the checkpoint is to lie")
+    if place.folder is None:
+        # A query without state writes its checkpoint at the driver alone.
+        with tempfile.TemporaryDirectory(prefix="oncelog-land-", ignore_cleanup_errors=True) as folder:
+            yield folder
+        return
     # Folders that begin with an underscore are no data, neither for Delta nor for Spark.
-    own = folder.absolute() / "_oncelog" / "checkpoints" / uuid.uuid4().hex
+    own = place.folder / "_oncelog" / "checkpoints" / uuid.uuid4().hex
     try:
         yield str(own)
     finally:

@@ -23,7 +23,8 @@ from typing import Any, Final
 import msgspec
 
 from oncelog.pipelines.lake import Ends, Held, LostRace
-from oncelog.pipelines.lake_files import DataFile, local_path, sync_folder, sync_folders
+from oncelog.pipelines.lake_files import DataFile
+from oncelog.pipelines.lake_place import TablePlace, place_of, sync_folder, sync_folders
 from oncelog.pipelines.running import PipelineRefused
 
 NUMBER_DIGITS: Final = 20
@@ -47,11 +48,14 @@ class Commit(msgspec.Struct, omit_defaults=True):
 class ParquetLake:
     """See `lake.LakeTable`."""
 
-    def __init__(self, table: str) -> None:
-        folder = local_path(table)
+    def __init__(self, place: TablePlace | str) -> None:
+        self.place = place_of(place) if isinstance(place, str) else place
+        folder = self.place.folder
         if folder is None:
-            raise PipelineRefused(f"{table}: a Parquet table is a folder of a file system; object stores take delta")
-        self._folder = folder.absolute()
+            raise PipelineRefused(
+                f"{self.place.address}: a Parquet table is a folder of a file system; for an object store use delta"
+            )
+        self._folder = folder
         self._commits = self._folder / "_oncelog" / "commits"
 
     def is_there(self) -> bool:
@@ -77,6 +81,25 @@ class ParquetLake:
         if self._last() is None:
             with contextlib.suppress(LostRace):
                 self._write(0, Commit(schema.json(), list(partition_by), {}))
+
+    def add_columns(self, columns: Any, note: Mapping[str, str]) -> None:
+        """The next number, without a file."""
+        from pyspark.sql.types import StructType
+
+        while True:
+            last = self._last()
+            assert last is not None, "the table was created before"
+            number, before = last
+            schema = StructType.fromJson(msgspec.json.decode(before.schema))
+            missing = [field for field in columns.fields if field.name not in schema.names]
+            if not missing:
+                return None
+            whole = StructType([*schema.fields, *missing])
+            try:
+                commit = Commit(whole.json(), before.partition_by, before.ends, before.created, [], dict(note))
+                return self._write(number + 1, commit)
+            except LostRace:
+                continue
 
     def held(self, topic: str, partitions: Sequence[int]) -> Held:
         """From the last commit."""

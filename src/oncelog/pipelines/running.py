@@ -4,6 +4,7 @@ Spark reports a batch after it is done. What is shown here comes from those repo
 show it.
 """
 
+import contextlib
 import json
 import re
 import threading
@@ -12,10 +13,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from oncelog.spark.options import CREATED
+from oncelog.pipelines.known_causes import known_cause
+from oncelog.pipelines.lag import LagClock, behind
 
 POLL_S: Final = 0.25
 """How often a running query is asked for news. A batch takes longer than this, and a person sees no less delay."""
@@ -30,7 +32,11 @@ REASON_CHARACTERS_MAX: Final = 2_000
 _TRIGGER: Final = re.compile(r"(interval\s+)?(\d+\s+(micro|milli)?(second|minute|hour|day|week)s?\s*)+", re.IGNORECASE)
 """A time as Spark spells it."""
 
-_REFUSALS: Final = ("oncelog.pipelines.file_rows.FileChanged: ", "oncelog.client.errors.IdConflict: ")
+_REFUSALS: Final = (
+    "oncelog.pipelines.file_rows.FileChanged: ",
+    "oncelog.pipelines.file_rows.LineBad: ",
+    "oncelog.client.errors.IdConflict: ",
+)
 """Exceptions of tasks that say no: another run says it again. Of them Spark keeps name and text."""
 
 _OWN_EXCEPTION: Final = re.compile(r"^oncelog\.[\w.]+: ")
@@ -80,7 +86,14 @@ class Progress(msgspec.Struct, frozen=True):
     elapsed_s: float
     """Since this run began."""
     stage: str = "done"
-    """`done`; a landing batch also tells `written` (files are there, nothing refers to them) and `committed`."""
+    """`done`; within a batch `reading`, and of a landing batch also `written` (files are there, nothing refers to them)
+    and `committed`."""
+    total_rows: int = -1
+    """Input rows that this run has to do, as far as it is known; -1: not known."""
+    lag_s: float = -1.0
+    """Age of the oldest record that is not processed yet; 0: there is none, -1: not known."""
+    late_rows: int = 0
+    """Rows that came behind a watermark and were dropped, since this run began."""
 
 
 class BatchDone(msgspec.Struct, frozen=True):
@@ -105,6 +118,10 @@ class PipelineResult(msgspec.Struct):
     duration_s: float = 0.0
     lag: int = 0
     """Offsets left at the end; 0 after a run to the end, -1 if nobody knows."""
+    lag_s: float = -1.0
+    """Age of the oldest record that was left; 0 if none was, -1 if nobody knows."""
+    late_rows: int = 0
+    """Rows that came behind a watermark and were dropped by Spark."""
     unparsed: int = 0
     """Landed rows whose value was not JSON of the table's schema: their bytes are in `_unparsed`."""
     stopped: bool = False
@@ -118,13 +135,18 @@ Told = Callable[[Progress], None]
 class Watch:
     """Follows one query to its end."""
 
-    def __init__(self, pipeline: str, application: str, progress: Told | None) -> None:
+    def __init__(self, pipeline: str, application: str, progress: Told | None, url: str = "", total: int = -1) -> None:
+        """`url`: of the log, to ask how old the rest is. `total`: input rows of the whole run, where it is known."""
         self.result = PipelineResult(pipeline, application)
         self.failure: BaseException | None = None
         """What a batch function raised. Spark only keeps its text, and the caller wants the exception."""
         self.outputs: dict[int, int] = {}
         """Rows of each batch, from a batch function that knows; else the query counts them itself."""
         self._progress = progress
+        self._total = total
+        self._clock = LagClock(url)
+        self._within_rows = 0
+        """Input rows of the batch that is under way, as far as its tasks have told."""
         self._seen: set[tuple[int, str]] = set()
         self._began_s = time.monotonic()
 
@@ -141,7 +163,7 @@ class Watch:
                     break
         except KeyboardInterrupt:
             self.result.stopped = True
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             if isinstance(self.failure, PipelineRefused | PipelineFailed):
                 raise self.failure from None
             cause = self.failure if self.failure is not None else error
@@ -157,6 +179,7 @@ class Watch:
         self._tell(batch, input_rows, output_rows, duration_s, stage)
 
     def _look(self, query: Any) -> None:
+        self._look_within(query)
         for told in query.recentProgress:
             report = json.loads(told.json)
             mark = (report["batchId"], report["timestamp"])
@@ -165,13 +188,31 @@ class Watch:
             self._seen.add(mark)
             self._take(report)
 
+    def _look_within(self, query: Any) -> None:
+        """Tells how far the batch under way is. Tasks say it with every heartbeat."""
+        if self._progress is None:
+            return
+        rows = 0
+        # It is for display: a query that ends in this moment has nothing to show.
+        with contextlib.suppress(Py4JError):
+            stages = query._jsq.sparkSession().sparkContext().statusStore().activeStages()
+            rows = sum(stages.apply(number).inputRecords() for number in range(stages.size()))
+        if rows > self._within_rows:
+            self._within_rows = rows
+            last = self.result.history[-1].batch if self.result.history else -1
+            self._tell(last + 1, rows, 0, 0.0, "reading")
+
     def _take(self, report: dict[str, Any]) -> None:
+        self._within_rows = 0
         input_rows = report.get("numInputRows", 0)
         observed = (report.get("observedMetrics") or {}).get(OUTPUT) or {}
         output_rows = self.outputs.pop(report["batchId"], int(observed.get("rows", 0)))
         duration_s = report.get("batchDuration", 0) / 1000
         result = self.result
-        result.lag = _lag(report)
+        self._take_lag(report)
+        result.late_rows += sum(
+            state.get("numRowsDroppedByWatermark", 0) for state in report.get("stateOperators") or ()
+        )
         if "addBatch" not in report.get("durationMs", {}):
             return  # a look at the source that found nothing
         result.batches += 1
@@ -181,41 +222,51 @@ class Watch:
         result.history.append(BatchDone(report["batchId"], input_rows, output_rows, duration_s, ended_ms))
         self._tell(report["batchId"], input_rows, output_rows, duration_s, "done")
 
+    def _take_lag(self, report: dict[str, Any]) -> None:
+        places = _behind(report)
+        self.result.lag = -1 if places is None else sum(count for *_, count in places)
+        self.result.lag_s = -1.0 if places is None else self._clock.seconds(places)
+
+    def _total_rows(self) -> int:
+        if self._total >= 0 or self.result.lag < 0 or not self.result.history:
+            return self._total
+        return self.result.input_rows + self.result.lag
+
     def _tell(self, batch: int, input_rows: int, output_rows: int, duration_s: float, stage: str) -> None:
         if self._progress is None:
             return
         elapsed_s = time.monotonic() - self._began_s
         result = self.result
-        rate = result.input_rows / elapsed_s if elapsed_s > 0 else 0.0
+        rate = (result.input_rows + self._within_rows) / elapsed_s if elapsed_s > 0 else 0.0
         self._progress(
             Progress(
                 result.pipeline,
                 batch,
                 input_rows,
                 output_rows,
-                result.input_rows,
+                result.input_rows + self._within_rows,
                 result.output_rows,
                 rate,
                 result.lag,
                 duration_s,
                 elapsed_s,
                 stage,
+                self._total_rows(),
+                result.lag_s,
+                result.late_rows,
             )
         )
 
 
-def _lag(report: dict[str, Any]) -> int:
-    lag = 0
+def _behind(report: dict[str, Any]) -> list[tuple[str, int, int, int]] | None:
+    """What is not processed yet; None if a source does not say."""
+    places = []
     for source in report.get("sources", ()):
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
         if latest is None or end is None:
-            return -1
-        for topic, partitions in latest.items():
-            for partition, offset in partitions.items():
-                if partition == CREATED:
-                    continue
-                lag += max(0, offset - end.get(topic, {}).get(partition, 0))
-    return lag
+            return None
+        places += behind(latest, end)
+    return places
 
 
 def _offsets(told: object) -> dict[str, dict[str, int]] | None:
@@ -226,6 +277,8 @@ def _offsets(told: object) -> dict[str, dict[str, int]] | None:
 
 def reason_of(error: BaseException) -> str:
     """The part of a failure that a person can act on."""
+    if isinstance(error, Py4JError | PySparkException) and (known := known_cause(str(error))) is not None:
+        return known
     if isinstance(error, Py4JJavaError):
         # Spark turns most of its exceptions into PySpark's own; of the others this is the line that says what it was.
         return str(error.java_exception.getMessage())[:REASON_CHARACTERS_MAX]

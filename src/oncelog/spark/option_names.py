@@ -23,7 +23,9 @@ USES: Final[dict[str, tuple[Use, ...]]] = {
         _READS,
     ),
     **dict.fromkeys(("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"), ("batch read",)),
-    **dict.fromkeys(("maxOffsetsPerTrigger", "maxBytesPerTrigger"), ("streaming read",)),
+    **dict.fromkeys(
+        ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"), ("streaming read",)
+    ),
     **dict.fromkeys(
         (
             "topic", "partition", "application", "acceptNewQuery", "delivery", "createPartitions", "contentType",

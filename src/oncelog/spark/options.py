@@ -19,6 +19,13 @@ URL_VARIABLE: Final = "ONCELOG_URL"
 REQUEST_TIMEOUT_MS_DEFAULT: Final = 120_000
 """One call with all its retries. A server that is killed and started again answers well within it."""
 
+TRIGGER_DELAY_DEFAULT: Final = "15m"
+"""How long a batch waits for its least number of offsets, as in Spark's Kafka source."""
+
+_TIME: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?")
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+"""Units of a time as Spark spells it; a number alone is in milliseconds."""
+
 BATCH_BYTES_MOST: Final = 3 * MIB
 """Rows of one batch, whatever is asked for: the server's largest batch, with room for what stands around them."""
 
@@ -98,6 +105,10 @@ class ReadOptions:
     partition_records_max: int
     offsets_per_trigger_max: int
     bytes_per_trigger_max: int
+    offsets_per_trigger_min: int
+    """A batch waits until there are so many; 0: it waits for nothing."""
+    trigger_delay_s_max: float
+    """It waits no longer than this."""
     columns: tuple[str, ...]
     request_timeout_ms: int
 
@@ -140,6 +151,8 @@ def read_options(options: Mapping[str, str], *uses: Use) -> ReadOptions:
         partition_records_max=_number(options, "maxRecordsPerPartition", 0, 0),
         offsets_per_trigger_max=_number(options, "maxOffsetsPerTrigger", 0, 0),
         bytes_per_trigger_max=_number(options, "maxBytesPerTrigger", 0, 0),
+        offsets_per_trigger_min=_least_offsets(options),
+        trigger_delay_s_max=_time_s(options, "maxTriggerDelay", TRIGGER_DELAY_DEFAULT),
         columns=columns_of(options),
         request_timeout_ms=_number(options, "requestTimeoutMs", REQUEST_TIMEOUT_MS_DEFAULT, 1),
     )
@@ -228,6 +241,22 @@ def _number(options: Mapping[str, str], name: str, default: int, low: int, high:
     if not low <= value <= high:
         raise OptionError(f"{name} is between {low:,} and {high:,}, not {value:,}")
     return value
+
+
+def _least_offsets(options: Mapping[str, str]) -> int:
+    least = _number(options, "minOffsetsPerTrigger", 0, 0)
+    most = _number(options, "maxOffsetsPerTrigger", 0, 0)
+    if most and least > most:
+        raise OptionError(f"minOffsetsPerTrigger is {least:,} and maxOffsetsPerTrigger {most:,}: no batch can be both")
+    return least
+
+
+def _time_s(options: Mapping[str, str], name: str, default: str) -> float:
+    text = options.get(name, default)
+    match = _TIME.fullmatch(text.strip().lower())
+    if match is None:
+        raise OptionError(f"{name} is a time such as 30s, 15m or 500ms, not {text!r}")
+    return int(match[1]) * _SECONDS[match[2] or ""]
 
 
 def _subscription(options: Mapping[str, str]) -> Subscription:

@@ -9,6 +9,7 @@ The streaming reader lives in one process beside the driver as long as the query
 may be started again at any time, and then knows nothing.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -152,6 +153,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._link: Link | None = None
         self._available_now = False
         self._target: Places | None = None
+        self._last_batch_s: float | None = None
+        """When a batch was last let go that had waited for its least number of offsets."""
 
     def __getstate__(self) -> dict[str, Any]:
         # The reader goes to the executors as well; its connection stays here.
@@ -203,6 +206,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for topic, partitions in target.offsets.items():
             end.setdefault(topic, {}).update(partitions)
         created = {**places.created, **target.created}
+        if self._waits(begun, end):
+            return start
         if isinstance(limit, ReadAllAvailable):
             return told_places(Places(end, created))
         if isinstance(limit, ReadMaxRows):
@@ -211,6 +216,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if bytes_max:
             end = self._limited_bytes(begun, end, bytes_max)
         return told_places(Places(end, created))
+
+    def _waits(self, begun: Offsets, end: Offsets) -> bool:
+        """Whether there is too little for a batch yet. A run to the end waits for nothing: no more may come."""
+        least = self._options.offsets_per_trigger_min
+        if not least or self._available_now:
+            return False
+        now_s = time.monotonic()
+        there = sum(range_.size for range_ in planning.ranges_between(begun, end))
+        is_due = self._last_batch_s is None or now_s - self._last_batch_s >= self._options.trigger_delay_s_max
+        if there < least and not is_due:
+            return True
+        self._last_batch_s = now_s
+        return False
 
     def _wanted_end(self) -> Places:
         if self._target is not None:

@@ -67,10 +67,11 @@ def running() -> Running:
     return Running(query, context.getLocalProperty(RUN_PROPERTY) or "", int(batch), context.partitionId())
 
 
-def stream_writer(options: WriteOptions, schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
-    """The writer for these options. OptionError, before anything is written, if they cannot be met."""
-    if overwrite:
-        raise OptionError("output mode complete: a log is only appended to; use append, or foreachBatch for changes")
+def stream_writer(options: WriteOptions, schema: StructType) -> DataSourceStreamWriter:
+    """The writer for these options. OptionError, before anything is written, if they cannot be met.
+
+    In output mode complete every batch appends the whole result again, as in Spark's Kafka sink.
+    """
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     is_direct = options.delivery == "direct"
     check_schema(fields, topic_given=bool(options.topic))
