@@ -37,6 +37,8 @@ class Server:
             self.process.kill()
             raise AssertionError(f"not ready: {line!r} {self.process.communicate()[1]}")
         self.address = match["address"]
+        self.addresses = dict(re.findall(r" (\w+)=(\S+)", line.partition(" durability=")[0]))
+        """By face."""
         self.durability = match["durability"]
         self.data = match["data"]
         self.url = f"http://{self.address}"
