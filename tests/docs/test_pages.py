@@ -1,4 +1,4 @@
-"""README and the pages of docs/start and docs/guides: every block of shell and Python runs, in its order, against a real server.
+"""README and the pages of docs/start and docs/guides: every block runs, in its order, against a real server.
 
 Blocks marked `bash` and `python` are run; a block without a mark only shows something. A page has a server of its own,
 whose address takes the place of the default one.
