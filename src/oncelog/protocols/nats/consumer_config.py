@@ -108,7 +108,7 @@ def checked(config: ConsumerConfig, stream: StreamConfig) -> ConsumerConfig | Ap
     wrong = (
         _names(config, stream) or _times(config) or (_push(config, stream) if config.is_push else _pull(config, stream))
     )
-    wrong = wrong or _filters(config, stream) or _start(config) or _rest(config)
+    wrong = wrong or _filters(config) or _start(config) or _rest(config)
     return wrong or _work_queue(config, stream) or config
 
 
@@ -129,6 +129,8 @@ def _set_defaults(config: ConsumerConfig, stream: StreamConfig) -> None:
     if limits is not None:
         config.max_ack_pending = config.max_ack_pending or limits.max_ack_pending
         config.inactive_threshold = config.inactive_threshold or limits.inactive_threshold
+    if not config.durable_name and not config.inactive_threshold:
+        config.inactive_threshold = INACTIVE_NS
     if not config.max_ack_pending and config.ack_policy != "none":
         config.max_ack_pending = ACK_PENDING_MAX
     config.metadata = {key: value for key, value in (config.metadata or {}).items() if not key.startswith("_nats.")}
@@ -142,14 +144,16 @@ def _names(config: ConsumerConfig, stream: StreamConfig) -> ApiError | None:
         return stream_invalid(f"consumer durable name {forbidden}")
     if max(len(config.name.encode()), len(config.durable_name.encode())) > NAME_BYTES_MAX:
         return errors.too_long("name", NAME_BYTES_MAX)
+    if config.num_replicas > 1:
+        return errors.REPLICAS_NOT_SUPPORTED
     if config.num_replicas > stream.num_replicas:
         return errors.CONSUMER_REPLICAS
     if config.num_replicas < 0:
         return errors.REPLICAS_NEGATIVE
     if config.ack_policy not in ("none", "all", "explicit"):
-        return errors.ACK_POLICY_INVALID
+        return errors.json_invalid(f'can not unmarshal "{config.ack_policy}"')
     if config.replay_policy not in ("instant", "original"):
-        return errors.REPLAY_POLICY_INVALID
+        return errors.json_invalid(f'can not unmarshal "{config.replay_policy}"')
     return None
 
 
@@ -196,7 +200,7 @@ def _pull(config: ConsumerConfig, stream: StreamConfig) -> ApiError | None:
     return None
 
 
-def _filters(config: ConsumerConfig, stream: StreamConfig) -> ApiError | None:
+def _filters(config: ConsumerConfig) -> ApiError | None:
     if config.filter_subject and config.filter_subjects:
         return errors.FILTERS_BOTH
     if any(not each for each in config.filter_subjects or ()):
@@ -207,10 +211,6 @@ def _filters(config: ConsumerConfig, stream: StreamConfig) -> ApiError | None:
             return stream_invalid("bad subject")
         if any(subjects.overlaps(one, other) for other in filters[at + 1 :]):
             return errors.FILTERS_OVERLAP
-    for one in filters:
-        interest = stream.subjects or []
-        if interest and not any(subjects.overlaps(one, pattern) for pattern in interest):
-            return errors.FILTER_NOT_SUBSET
     return None
 
 

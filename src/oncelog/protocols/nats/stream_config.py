@@ -176,20 +176,24 @@ def _texts(config: StreamConfig) -> ApiError | None:
 
 def _policies(config: StreamConfig) -> ApiError | None:
     if config.retention not in ("limits", "interest", "workqueue"):
-        return stream_invalid("invalid retention")
+        return _not_known(config.retention)
     if config.discard not in ("old", "new"):
-        return stream_invalid("invalid discard policy")
+        return _not_known(config.discard)
     if config.compression not in ("none", "s2"):
-        return stream_invalid("invalid compression")
+        return _not_known(config.compression)
     if config.storage not in ("file", "memory"):
-        return stream_invalid("invalid storage type")
+        return _not_known(config.storage)
     if config.persist_mode not in ("", "default", "async"):
-        return stream_invalid("invalid persist mode")
+        return _not_known(config.persist_mode)
     if config.num_replicas > 5:
         return stream_invalid("maximum replicas is 5")
     if config.num_replicas < 0:
         return errors.REPLICAS_NEGATIVE
     return None
+
+
+def _not_known(value: str) -> ApiError:
+    return errors.json_invalid(f'can not unmarshal "{value}"')
 
 
 def _unsupported(config: StreamConfig) -> ApiError | None:
@@ -281,15 +285,13 @@ def _subjects(config: StreamConfig) -> ApiError | None:
     for at, name in enumerate(names):
         if not subjects.is_valid(name) or len(name.encode()) > STREAM_SUBJECT_BYTES_MAX:
             return stream_invalid("invalid subject")
-        if name in names[:at]:
-            return stream_invalid("duplicate subjects detected")
         if name == ">" and not config.no_ack:
             return stream_invalid("capturing all subjects requires no-ack to be true")
         wrong = None if config.no_ack else _reserved(name)
         if wrong is not None:
             return wrong
         for other in names[at + 1 :]:
-            if subjects.overlaps(other, name) and other != name:
+            if subjects.overlaps(other, name):
                 return stream_invalid(f'subject "{name}" overlaps with "{other}"')
     return None
 

@@ -9,7 +9,6 @@ from oncelog.protocols.nats import headers
 PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 OK: Final = b"+OK\r\n"
-NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
 
 STALE: Final = "Stale Connection"
 SLOW: Final = "Slow Consumer"

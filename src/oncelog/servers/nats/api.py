@@ -23,6 +23,9 @@ DIRECT: Final = "DIRECT.GET."
 NEXT: Final = "CONSUMER.MSG.NEXT."
 T = TypeVar("T")
 
+ALWAYS: Final = {"stream_info": {"total": 0, "offset": 0, "limit": 0}, "stream_purge": {"purged": 0}}
+"""Fields of answers that are there also if they say nothing, and in errors."""
+
 Handler = Callable[[JetStream, list[str], bytes, api_streams.Answer], None]
 
 
@@ -45,7 +48,7 @@ def take(js: JetStream, message: Message) -> bool:
         if tokens[: len(words)] == words and least <= len(tokens) - len(words) <= most:
             _answered(js, message, kind, tokens[len(words) :], handler)
             return True
-    return False
+    return True  # as the real server, which listens to the whole space and answers nothing
 
 
 def _answered(js: JetStream, message: Message, kind: str, path: list[str], handler: Handler) -> None:
@@ -55,6 +58,7 @@ def _answered(js: JetStream, message: Message, kind: str, path: list[str], handl
         if not reply:
             return
         body: dict[str, Any] = {"type": f"io.nats.jetstream.api.v1.{kind}_response"}
+        body |= ALWAYS.get(kind, {})
         if isinstance(fields, ApiError):
             body["error"] = fields.fields()
         else:

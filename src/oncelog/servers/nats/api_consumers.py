@@ -50,9 +50,6 @@ class ResetRequest(msgspec.Struct, kw_only=True):
 
 def create(js: JetStream, name: str, request: CreateRequest, path: list[str], answer: Answer, *, durable: bool) -> None:
     """CONSUMER.CREATE.<stream>[.<name>[.<filter>]] and CONSUMER.DURABLE.CREATE.<stream>.<name>."""
-    if request.config is None:
-        answer(errors.CONSUMER_CONFIG_REQUIRED)
-        return
     if request.stream_name != name:
         answer(errors.STREAM_MISMATCH)
         return
@@ -63,7 +60,7 @@ def create(js: JetStream, name: str, request: CreateRequest, path: list[str], an
     if request.action not in ("", "create", "update"):
         answer(errors.json_invalid(f'unknown action "{request.action}"'))
         return
-    config = request.config
+    config = request.config or ConsumerConfig()
     wrong = _path_refused(config, path, durable=durable)
     if wrong is not None:
         answer(wrong)

@@ -15,7 +15,7 @@ from oncelog.protocols.nats.errors import ApiError, stream_invalid
 from oncelog.protocols.nats.stored import Stored
 from oncelog.protocols.nats.stream_config import StreamConfig
 from oncelog.protocols.nats.times import json_time
-from oncelog.servers.nats.jetstream import JetStream, foreign_config, topic_config
+from oncelog.servers.nats.jetstream import JetStream, foreign_config, sources_of, topic_config
 from oncelog.servers.nats.publisher import error_of
 from oncelog.servers.nats.stream import LiveStream
 
@@ -101,7 +101,7 @@ def create(js: JetStream, name: str, config: StreamConfig, answer: Answer) -> No
     known = js.streams.get(name)
     if known is not None and js.find(name) is known:
         if known.is_native and known.config == checked:
-            known.when_current(lambda: answer(info_fields(known)))
+            known.when_current(lambda: answer({**info_fields(js, known), "did_create": True}))
         else:
             answer(errors.STREAM_NAME_IN_USE)
         return
@@ -118,8 +118,7 @@ def create(js: JetStream, name: str, config: StreamConfig, answer: Answer) -> No
                 answer(errors.STREAM_NOT_FOUND)
                 return
             stream = js.adopt(row, checked_)
-            changed = outcome.changed
-            stream.when_current(lambda: answer({**info_fields(stream), **({"did_create": True} if changed else {})}))
+            stream.when_current(lambda: answer({**info_fields(js, stream), "did_create": True}))
         elif isinstance(outcome, TopicExists):
             answer(errors.STREAM_NAME_IN_USE)
         else:
@@ -171,7 +170,7 @@ def update(js: JetStream, name: str, config: StreamConfig, answer: Answer) -> No
             answer(_config_error(outcome))
             return
         js.reconfigure(stream, checked)
-        stream.when_current(lambda: answer(info_fields(stream)))
+        stream.when_current(lambda: answer(info_fields(js, stream)))
 
     js.log.submit(ConfigureTopic(stream.topic, topic_config(checked)), told)
 
@@ -199,11 +198,11 @@ def info(js: JetStream, name: str, request: InfoRequest, answer: Answer) -> None
     if stream is None:
         answer(errors.STREAM_NOT_FOUND)
         return
-    stream.when_current(lambda: answer(_detailed(stream, request)))
+    stream.when_current(lambda: answer(_detailed(js, stream, request)))
 
 
-def _detailed(stream: LiveStream, request: InfoRequest) -> dict[str, Any]:
-    fields = info_fields(stream)
+def _detailed(js: JetStream, stream: LiveStream, request: InfoRequest) -> dict[str, Any]:
+    fields = info_fields(js, stream)
     state = fields["state"]
     if request.deleted_details and stream.index.count:
         dead = stream.index.dead_between(stream.index.floor, stream.index.next)
@@ -218,7 +217,7 @@ def _detailed(stream: LiveStream, request: InfoRequest) -> dict[str, Any]:
     return fields
 
 
-def info_fields(stream: LiveStream) -> dict[str, Any]:
+def info_fields(js: JetStream, stream: LiveStream) -> dict[str, Any]:
     """StreamInfo."""
     index = stream.index
     first = index.floor + 1 if index.count else (index.next + 1 if index.next else 0)
@@ -243,7 +242,21 @@ def info_fields(stream: LiveStream) -> dict[str, Any]:
         "state": state,
         "ts": json_time(stream.log.now_ns()),
     }
-    return fields
+    return {**fields, **_transfers(js, stream)}
+
+
+def _transfers(js: JetStream, stream: LiveStream) -> dict[str, Any]:
+    """How far the copies are."""
+    told: list[dict[str, Any]] = []
+    for source in sources_of(stream.config):
+        transfer = js.transfers.get(stream.stream_id, {}).get((source.name, source.filter_subject))
+        one: dict[str, Any] = {"name": source.name, "lag": 0 if transfer is None else transfer.lag, "active": -1}
+        if source.filter_subject:
+            one["filter_subject"] = source.filter_subject
+        told.append(one)
+    if not told:
+        return {}
+    return {"mirror": told[0]} if stream.config.mirror is not None else {"sources": told}
 
 
 def _chosen(js: JetStream, subject: str) -> list[str]:
@@ -264,14 +277,16 @@ def _stores(js: JetStream, name: str, subject: str) -> bool:
 def names(js: JetStream, request: ListRequest, answer: Answer) -> None:
     """STREAM.NAMES."""
     found = _chosen(js, request.subject)
-    page = found[max(0, request.offset) :][:NAMES_PAGE]
-    answer({"total": len(found), "offset": request.offset, "limit": NAMES_PAGE, "streams": page})
+    offset = min(max(0, request.offset), len(found))
+    page = found[offset : offset + NAMES_PAGE]
+    answer({"total": len(found), "offset": offset, "limit": NAMES_PAGE, "streams": page or None})
 
 
 def listing(js: JetStream, request: ListRequest, answer: Answer) -> None:
     """STREAM.LIST."""
     found = _chosen(js, request.subject)
-    page = found[max(0, request.offset) :][:LIST_PAGE]
+    offset = min(max(0, request.offset), len(found))
+    page = found[offset : offset + LIST_PAGE]
     streams = [stream for name in page if (stream := js.find(name)) is not None]
     waiting = len(streams) + 1
 
@@ -279,8 +294,8 @@ def listing(js: JetStream, request: ListRequest, answer: Answer) -> None:
         nonlocal waiting
         waiting -= 1
         if not waiting:
-            fields = [info_fields(stream) for stream in streams]
-            answer({"total": len(found), "offset": request.offset, "limit": LIST_PAGE, "streams": fields})
+            fields = [info_fields(js, stream) for stream in streams]
+            answer({"total": len(found), "offset": offset, "limit": LIST_PAGE, "streams": fields})
 
     for stream in streams:
         stream.when_current(one)

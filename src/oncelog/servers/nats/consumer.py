@@ -480,6 +480,8 @@ class Consumer:
 
     def info(self) -> dict[str, Any]:
         """ConsumerInfo."""
+        router = self.stream.js.router
+        self.waiting = deque(request for request in self.waiting if router.has_interest(request.reply))
         state, now = self.state, self.stream.log.now_ns()
         delivered: dict[str, Any] = {"consumer_seq": state.delivered_consumer, "stream_seq": state.delivered_stream}
         floor: dict[str, Any] = {"consumer_seq": state.floor_consumer, "stream_seq": state.floor_stream}

@@ -25,7 +25,7 @@ from oncelog.protocols.nats.delivery import DeliveryState
 from oncelog.protocols.nats.errors import ApiError
 from oncelog.protocols.nats.headers import Headers
 from oncelog.protocols.nats.parser import Message
-from oncelog.protocols.nats.stream_config import StreamConfig
+from oncelog.protocols.nats.stream_config import Source, StreamConfig
 from oncelog.protocols.nats.sublist import Sublist
 from oncelog.protocols.nats.times import json_time
 from oncelog.servers.nats.consumer import Consumer
@@ -33,6 +33,7 @@ from oncelog.servers.nats.log import Log
 from oncelog.servers.nats.publisher import Publisher
 from oncelog.servers.nats.router import Router
 from oncelog.servers.nats.stream import LiveStream, MessageCache
+from oncelog.servers.nats.transfers import TRANSFER_NAME, Transfer
 
 CONFIG_KEY: Final = "nats.config"
 CACHE_BYTES: Final = 64 << 20
@@ -66,6 +67,8 @@ class JetStream:
         self.by_subject: Sublist[LiveStream] = Sublist()
         self.dirty: dict[Consumer, None] = {}
         """Consumers whose acks are to be stored at the end of this turn."""
+        self.transfers: dict[int, dict[tuple[str, str], Transfer]] = {}
+        """By id of the stream that copies, then by origin and filter."""
         self._touched: dict[Publisher, None] = {}
         self._saved: dict[tuple[str, int], list[SavedConsumer]] = {}
         self._numbers = itertools.count(1)
@@ -108,6 +111,8 @@ class JetStream:
     def loaded(self, stream: LiveStream) -> None:
         """A stream knows what it holds: its consumers come back."""
         for name, _, _, frontier, ranges, text in self._saved.pop((stream.topic, stream.partition), []):
+            if name.startswith(TRANSFER_NAME):
+                continue
             consumer = restored(stream, name, frontier, ranges, text)
             if consumer is not None:
                 stream.consumers[name] = consumer
@@ -115,8 +120,25 @@ class JetStream:
         stream.apply_limits()
         for consumer in consumers_of(stream).values():
             consumer.pump()
+        self._follow_origins(stream)
+        for other in list(self.streams.values()):
+            if other.is_ready and any(source.name == stream.name for source in sources_of(other.config)):
+                self._follow_origins(other)
         if self._loading:
             self._one_loaded()
+
+    def _follow_origins(self, stream: LiveStream) -> None:
+        """Copy what the configuration says, from streams that are there."""
+        transfers = self.transfers.setdefault(stream.stream_id, {})
+        wanted = {(source.name, source.filter_subject): source for source in sources_of(stream.config)}
+        for key, transfer in list(transfers.items()):
+            if key not in wanted or transfer.origin.is_deleted:
+                transfer.end()
+                del transfers[key]
+        for key, source in wanted.items():
+            origin = self.streams.get(source.name)
+            if key not in transfers and origin is not None and origin.is_ready:
+                transfers[key] = Transfer(origin, stream, source, is_mirror=stream.config.mirror is not None)
 
     def stop(self) -> None:
         """Drop open batches, with an advisory each, and tell who waits."""
@@ -170,6 +192,8 @@ class JetStream:
         for consumer in consumers_of(stream).values():
             consumer.end()
         stream.consumers.clear()
+        for transfer in self.transfers.pop(stream.stream_id, {}).values():
+            transfer.end()
         stream.stop()
 
     def reconfigure(self, stream: LiveStream, config: StreamConfig) -> None:
@@ -186,6 +210,7 @@ class JetStream:
         for consumer in consumers_of(stream).values():
             consumer.recount()
         stream.apply_limits()
+        self._follow_origins(stream)
 
     def find(self, name: str) -> LiveStream | None:
         """The stream of a name; a topic of another face is taken into use."""
@@ -436,6 +461,11 @@ class JetStream:
             now = self.log.now_ns()
             event = {"type": kind, "id": f"{now:x}{next(self._numbers):06x}", "timestamp": json_time(now), **fields}
             self.router.send(subject, msgspec.json.encode(event))
+
+
+def sources_of(config: StreamConfig) -> list[Source]:
+    """Where a stream copies from."""
+    return [config.mirror] if config.mirror is not None else config.sources or []
 
 
 def consumers_of(stream: LiveStream) -> dict[str, Consumer]:

@@ -81,6 +81,6 @@ class Router:
             return subscription.connection
         return matched.queues[0][0].connection if matched.queues else None
 
-    def no_responders(self, reply: str) -> None:
+    def no_responders(self, reply: str, subject: str) -> None:
         """Tell a requester that nobody listens."""
-        self.send(reply, header=wire.NO_RESPONDERS)
+        self.send(reply, header=wire.status(503, "", [("Nats-Subject", subject)]))

@@ -120,7 +120,7 @@ class NatsServer:
             message.subject, message.payload, reply=message.reply, header=message.header, origin=connection
         )
         if not taken and not sent and message.reply and connection.options.no_responders:
-            self.router.no_responders(message.reply)
+            self.router.no_responders(message.reply, message.subject)
 
     def read_done(self) -> None:
         """One read of a socket is worked off."""

@@ -80,6 +80,8 @@ class LiveStream:
         self.index = Index(self.log.floor(self.stream_id))
         self.batches = Batches(js.open_batches)
         self.consumers: dict[str, StreamConsumer] = {}
+        self.followers: list[Callable[[], None]] = []
+        """Called when there is more: streams that copy from this one."""
         self.last_msg_id = ""
         self.last_time_ns = 0
         self.is_ready = False
@@ -172,6 +174,8 @@ class LiveStream:
         if self.is_ready:
             for consumer in self.consumers.values():
                 consumer.pump()
+            for follow in self.followers:
+                follow()
 
     def _apply(self, until: int) -> None:
         buffer, self._buffer = self._buffer, []
