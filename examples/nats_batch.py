@@ -4,8 +4,7 @@
     python examples/nats_batch.py nats://127.0.0.1:4222
 
 The first batch ends with a message that is stored (`Nats-Batch-Commit: 1`), the second with one that is not (`eob`).
-The
-second is then sent once more, as by a client that got no answer: nothing is stored twice.
+The second is then sent once more, as by a client that got no answer: nothing is stored twice.
 """
 
 import asyncio
