@@ -4,7 +4,6 @@ An operation is a name and a request; its result is what a client sees, without 
 Operations of one group share a connection and go on from what those before them left.
 """
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -19,6 +18,9 @@ TIMES: Final = frozenset(
 )
 LEFT_OUT: Final = frozenset(("lag", "cluster", "domain", "_nats.ver", "_nats.level", "pause_remaining"))
 HEADERS_LEFT_OUT: Final = frozenset(("Nats-Time-Stamp",))
+
+ACKS_TAKE_S: Final = 0.3
+"""The real server works off acks beside everything else, and says nowhere when it has."""
 
 Results = dict[str, Any]
 
@@ -47,6 +49,14 @@ class Session:
         assert key not in self.results, key
         self.results[key] = clean(result)
         return result
+
+    async def silence(self, seconds: float) -> None:
+        """Listen where nobody speaks: another process has no event that could be waited for."""
+        subscription = await self.client.subscribe(self.client.new_inbox())
+        try:
+            await subscription.next_msg(timeout=seconds)
+        except NothingCame:
+            await subscription.unsubscribe()
 
     async def ask(self, subject: str, body: Any = b"", headers: dict[str, str] | None = None) -> Any:
         """A request; its answer as JSON, text, or the status of its header block."""
@@ -103,6 +113,8 @@ class Session:
             found.append("silence")
         await subscription.unsubscribe()
         await self.client.flush()
+        if ack is not None:
+            await self.silence(ACKS_TAKE_S)
         return self.note(name, found)  # type: ignore[no-any-return]
 
 
@@ -471,7 +483,7 @@ async def core(s: Session) -> None:
     for _ in range(20):
         await client.publish("work")
     await client.flush()
-    await asyncio.sleep(0.2)
+    await s.silence(0.2)
     s.note("a queue group", sum(counts))
     for member in members:
         await member.unsubscribe()
@@ -537,7 +549,7 @@ async def transfers(s: Session) -> None:
             info = await s.ask(f"$JS.API.STREAM.INFO.{stream}")
             if info.get("state", {}).get("messages") == messages:
                 return {"messages": messages, "last_seq": info["state"]["last_seq"]}
-            await asyncio.sleep(0.05)
+            await s.silence(0.05)
         return "never"
 
     s.note("the mirror has all", await until("MI", 3))

@@ -33,10 +33,11 @@ class RawClient:
         self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
         self._buffer = b""
         self.info = json.loads(self.line().removeprefix("INFO "))
+        self.inbox = f"_INBOX.{self.info['client_id']}"
         self._requests = 0
         self.send("CONNECT " + json.dumps({"headers": True, "no_responders": True, **options}), "PING")
         assert self.line() == "PONG"
-        self.send("SUB _INBOX.me.* inbox")
+        self.send(f"SUB {self.inbox}.* inbox")
 
     def __enter__(self) -> "RawClient":
         return self
@@ -103,7 +104,7 @@ class RawClient:
     def request(self, subject: str, payload: bytes = b"", **headers: str) -> Received:
         """Publish, and the first answer to it."""
         self._requests += 1
-        reply = f"_INBOX.me.{self._requests}"
+        reply = f"{self.inbox}.{self._requests}"
         self.publish(subject, payload, reply, **headers)
         while True:
             received = self.receive()

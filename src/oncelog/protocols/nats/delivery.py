@@ -64,6 +64,21 @@ class DeliveryState:
         """Pending sequences that were delivered more than once."""
         self._deadlines: list[tuple[int, int]] = []
 
+    def restore(self, waiting: dict[int, tuple[int, int, int]], delivered: int, sequence: int) -> None:
+        """After a restart: what waits by stream sequence, (deliveries, deadline, consumer sequence); the last stream
+        sequence that was delivered, and the last consumer sequence."""
+        self.delivered_stream = max(self.delivered_stream, delivered)
+        self.next_sequence = self.delivered_stream + 1
+        self.delivered_consumer = sequence
+        for each in sorted(waiting):
+            count, deadline_ns, number = waiting[each]
+            held = self.pending[each] = Pending(number, deadline_ns)
+            held.count = count
+            self.redelivered_count += count > 1
+            heapq.heappush(self._deadlines, (deadline_ns, each))
+        first = next(iter(self.pending.values()), None)
+        self.floor_consumer = sequence if first is None else max(0, first.consumer_sequence - 1)
+
     # --- delivering ------------------------------------------------------------------------------------------------
 
     @property

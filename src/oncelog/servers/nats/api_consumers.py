@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from oncelog.core.outcome import CommitConfirmed, Outcome
-from oncelog.limits import CURSOR_METADATA_BYTES_MAX
+from oncelog.core.outcome import CursorDone, Outcome
 from oncelog.protocols.nats import consumer_config, errors
 from oncelog.protocols.nats import subject as subjects
 from oncelog.protocols.nats.bounds import LIST_PAGE, NAMES_PAGE
@@ -159,7 +158,7 @@ def _store(js: JetStream, consumer: Consumer, answer: Answer, *, is_new: bool) -
         consumer.pump()
 
     def told(outcome: Outcome) -> None:
-        if isinstance(outcome, CommitConfirmed):
+        if isinstance(outcome, CursorDone):
             tell()
         else:
             if is_new:
@@ -167,10 +166,6 @@ def _store(js: JetStream, consumer: Consumer, answer: Answer, *, is_new: bool) -
             answer(error_of(outcome))
 
     text = consumer_text(consumer.config, consumer.created_ns)
-    if len(text.encode()) > CURSOR_METADATA_BYTES_MAX:
-        what = f"the consumer's configuration has {len(text.encode())} bytes, at most {CURSOR_METADATA_BYTES_MAX}"
-        answer(errors.consumer_create(what))
-        return
     if is_new:
         stream.consumers[name] = consumer
         created = {"stream": stream.name, "consumer": name, "action": "create"}
@@ -205,16 +200,14 @@ def _update(js: JetStream, known: Consumer, config: ConsumerConfig, action: str,
         return
     known.config = known.state.config = checked
     known.recount()
-    known.store()
     _store_text(js, known, answer)
 
 
 def _store_text(js: JetStream, consumer: Consumer, answer: Answer) -> None:
-    """The new configuration, beside the place that the log knows. Acks above the floor are confirmed again."""
+    """The new configuration, beside the place that the log knows."""
 
     def told(outcome: Outcome) -> None:
-        if isinstance(outcome, CommitConfirmed):
-            consumer.confirm_again()
+        if isinstance(outcome, CursorDone):
             answer(consumer.info())
             consumer.pump()
         else:
@@ -310,7 +303,6 @@ def pause(js: JetStream, name: str, consumer: str, request: PauseRequest, answer
             }
         )
 
-    known.store()
     _store_text(js, known, told)
 
 
@@ -334,4 +326,7 @@ def reset(js: JetStream, name: str, consumer: str, request: ResetRequest, answer
     def told(fields: dict[str, Any] | ApiError) -> None:
         answer(fields if isinstance(fields, ApiError) else {**fields, "reset_seq": floor + 1})
 
+    if known.is_stored:
+        # A place moves only forward: the consumer is made anew. Both commands go into one group of the journal.
+        js.log.delete_consumer(known.name, stream.topic, stream.partition, lambda _outcome: None)
     _store_text(js, known, told)

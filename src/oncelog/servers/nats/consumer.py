@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any, Final
 
-from oncelog.core.outcome import Outcome
+from oncelog.core.command import ConsumerUpdate
 from oncelog.protocols.nats import consumer_config, wire
 from oncelog.protocols.nats import headers as header_blocks
 from oncelog.protocols.nats import subject as subjects
@@ -12,6 +12,7 @@ from oncelog.protocols.nats.delivery import DeliveryState
 from oncelog.protocols.nats.requests import Ack, Pull
 from oncelog.protocols.nats.stored import Stored
 from oncelog.protocols.nats.times import json_time
+from oncelog.servers.nats.log import CURSOR_SCOPE
 from oncelog.servers.nats.stream import LiveStream
 
 SLICE: Final = 1_000
@@ -80,8 +81,11 @@ class Consumer:
         self._flow_number = 0
         self._flow_asked = 0
         self._acked: list[int] = []
+        self._sent: dict[int, None] = {}
+        """Stream sequences that were delivered since the last update of the log."""
         self._ack_replies: list[str] = []
-        self._is_confirming = False
+        self._in_flight: deque[list[str]] = deque()
+        """Replies of updates that are not durable yet, in their order."""
         self._floor = state.floor_stream
         """What the log knows of the floor."""
         self.recount()
@@ -193,8 +197,8 @@ class Consumer:
         self._is_pumping = False
         if sent >= SLICE:
             self.stream.js.loop.call_soon(self.pump)
-        if sent and self.config.ack_policy == "none":
-            self._note_floor()
+        if sent and not self.stream.js.is_in_turn:
+            self.stream.js.store_soon()
 
     def _fetched(self, offset: int, stored: Stored | None) -> None:
         self._is_fetching = False
@@ -284,6 +288,9 @@ class Consumer:
         if self._resume and not self.skip:
             self.state.next_sequence, self._resume = max(self.state.next_sequence, self._resume), 0
         self.delivered_ns = now
+        if self.is_stored:
+            self._sent[stored.sequence] = None
+            self._note_floor()
         header, payload = stored.header, stored.payload
         if self.config.headers_only:
             fields = header_blocks.parse(header) if header else []
@@ -352,24 +359,34 @@ class Consumer:
                 if ack.pull is not None and reply:
                     self.pull(ack.pull, reply)
             case "nak":
-                self.state.nak(sequence, now, ack.delay_ns)
+                if self.state.nak(sequence, now, ack.delay_ns):
+                    self._wait_changed(sequence)
             case "progress":
-                self.state.progress(sequence, now)
+                if self.state.progress(sequence, now):
+                    self._wait_changed(sequence)
         if reply and ack.kind in ("nak", "progress"):
             self.stream.js.router.send(reply)
         self.pump()
 
+    def _wait_changed(self, sequence: int) -> None:
+        if self.is_stored:
+            self._sent[sequence] = None
+            self._note_floor()
+
     def _note_floor(self) -> None:
         self.stream.js.wants_store(self)
 
-    def store(self) -> None:
-        """Have the log remember what was acked since the last time, in one command."""
-        if self._is_confirming:
-            return
-        _, floor = self.state.raise_floor()
+    def take_update(self) -> ConsumerUpdate | None:
+        """What was delivered and acked since the last time, for the log; None if it need not know."""
+        state = self.state
+        _, floor = state.raise_floor()
         acked, self._acked = self._acked, []
+        sent, self._sent = self._sent, {}
         replies, self._ack_replies = self._ack_replies, []
         self.stream.removed_all()
+        if not self.is_stored:
+            self._answer(replies)
+            return None
         ranges: list[int] = []
         if floor > self._floor:
             ranges += (self._floor, floor)
@@ -378,39 +395,33 @@ class Consumer:
                 ranges[-1] = sequence
             elif not ranges or ranges[-1] < sequence:
                 ranges += (sequence - 1, sequence)
-        if not self.is_stored or not ranges:
-            self._answer(replies)
-            return
+        deliver: list[int] = []
+        for sequence in sent:
+            held = state.pending.get(sequence)
+            if held is not None:
+                deliver += (sequence - 1, held.count, held.deadline_ns, held.consumer_sequence)
         self._floor = max(self._floor, floor)
-        self._is_confirming = True
-
-        def told(_outcome: Outcome) -> None:
-            self._is_confirming = False
-            self._answer(replies)
-            if self._acked or self._ack_replies:
-                self._note_floor()
-                self.stream.js.store_soon()
-
+        if not ranges and not sent:
+            if not self._in_flight:
+                self._answer(replies)
+            else:
+                self._in_flight[-1] += replies
+            return None
+        self._in_flight.append(replies)
         stream = self.stream
-        stream.log.confirm(self.name, stream.topic, stream.partition, ranges, told)
+        name = CURSOR_SCOPE + self.name
+        delivered, number = state.delivered_stream, state.delivered_consumer
+        return ConsumerUpdate(name, stream.topic, stream.partition, ranges, deliver, delivered, number)
 
-    def confirm_again(self) -> None:
-        """The log has only the floor: tell it what was acked above it."""
-        settled: list[int] = []
-        sequence = self.state.floor_stream + 1
-        index = self.stream.index
-        for offset in index.live(sequence - 1, self.state.next_sequence - 1, self.config.filters):
-            if offset + 1 not in self.state.pending:
-                settled.append(offset + 1)
-        self._acked += settled
-        if settled:
-            self._note_floor()
-            self.stream.js.store_soon()
+    def on_stored(self) -> None:
+        """The oldest update is durable."""
+        self._answer(self._in_flight.popleft())
 
     def reset(self) -> None:
         """Another state, from another place on."""
         self._floor = self.state.floor_stream
         self._acked.clear()
+        self._sent.clear()
         self.skip.clear()
         self._resume = 0
         self.recount()

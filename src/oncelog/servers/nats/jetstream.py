@@ -29,7 +29,7 @@ from oncelog.protocols.nats.stream_config import Source, StreamConfig
 from oncelog.protocols.nats.sublist import Sublist
 from oncelog.protocols.nats.times import json_time
 from oncelog.servers.nats.consumer import Consumer
-from oncelog.servers.nats.log import Log
+from oncelog.servers.nats.log import Log, SavedConsumer
 from oncelog.servers.nats.publisher import Publisher
 from oncelog.servers.nats.router import Router
 from oncelog.servers.nats.stream import LiveStream, MessageCache
@@ -40,8 +40,6 @@ CACHE_BYTES: Final = 64 << 20
 TICK_S: Final = 0.05
 SLOW_TICKS: Final = 20
 """What need not be quick (ages, consumers without use) is looked at every so many ticks."""
-
-SavedConsumer = tuple[str, str, int, int, list[int], str]
 
 
 class JetStream:
@@ -76,6 +74,8 @@ class JetStream:
         self._timer: asyncio.TimerHandle | None = None
         self._loading = 0
         self._on_loaded: Callable[[], None] = lambda: None
+        self.is_in_turn = False
+        """A socket is being read: `turn_over` follows."""
         self.is_stopping = False
 
     # --- start and stop --------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class JetStream:
 
     def _begin(self, saved: list[SavedConsumer]) -> None:
         for each in saved:
-            self._saved.setdefault((each[1], each[2]), []).append(each)
+            self._saved.setdefault((each.topic, each.partition), []).append(each)
         self._loading = 1
         for row in self.log.topics():
             config = native_config(row)
@@ -110,12 +110,12 @@ class JetStream:
 
     def loaded(self, stream: LiveStream) -> None:
         """A stream knows what it holds: its consumers come back."""
-        for name, _, _, frontier, ranges, text in self._saved.pop((stream.topic, stream.partition), []):
-            if name.startswith(TRANSFER_NAME):
+        for saved in self._saved.pop((stream.topic, stream.partition), []):
+            if saved.name.startswith(TRANSFER_NAME):
                 continue
-            consumer = restored(stream, name, frontier, ranges, text)
+            consumer = restored(stream, saved)
             if consumer is not None:
-                stream.consumers[name] = consumer
+                stream.consumers[saved.name] = consumer
         stream.sweep_interest()
         stream.apply_limits()
         for consumer in consumers_of(stream).values():
@@ -377,14 +377,26 @@ class JetStream:
 
     def turn_over(self) -> None:
         """One read of a socket is done: send what it brought."""
+        self.is_in_turn = False
         if self._touched:
             touched, self._touched = self._touched, {}
             for publisher in touched:
                 publisher.flush()
         if self.dirty:
-            dirty, self.dirty = self.dirty, {}
-            for consumer in dirty:
-                consumer.store()
+            self._store_consumers()
+
+    def _store_consumers(self) -> None:
+        """Deliveries and acks of this turn, of all consumers, in one command."""
+        dirty, self.dirty = self.dirty, {}
+        changed = [(consumer, update) for consumer in dirty if (update := consumer.take_update()) is not None]
+        if not changed:
+            return
+
+        def told(_outcome: Outcome) -> None:
+            for consumer, _ in changed:
+                consumer.on_stored()
+
+        self.log.update_consumers([update for _, update in changed], told)
 
     def wants_store(self, consumer: Consumer) -> None:
         """A consumer has acks to store at the end of this turn."""
@@ -507,10 +519,10 @@ def stream_key(stream: LiveStream, subject: str) -> str:
     return subject.removeprefix(stream.prefix) if stream.prefix else subject
 
 
-def consumer_text(config: ConsumerConfig, created_ns: int) -> str:
+def consumer_text(config: ConsumerConfig, created_ns: int) -> bytes:
     """What the log keeps of a consumer beside its place."""
     fields = {name: value for name in config.__struct_fields__ if (value := getattr(config, name))}
-    return msgspec.json.encode({"config": fields, "created": created_ns}).decode()
+    return msgspec.json.encode({"config": fields, "created": created_ns})
 
 
 class _Text(msgspec.Struct):
@@ -518,12 +530,14 @@ class _Text(msgspec.Struct):
     created: int
 
 
-def restored(stream: LiveStream, name: str, frontier: int, ranges: list[int], text: str) -> Consumer | None:
-    """A consumer from what the log kept of it."""
+def restored(stream: LiveStream, saved: SavedConsumer) -> Consumer | None:
+    """A consumer from what the log kept of it; None of one that another face made."""
     try:
-        kept = msgspec.json.decode(text, type=_Text)
+        kept = msgspec.json.decode(saved.row.config, type=_Text)
     except msgspec.DecodeError:
         return None
-    settled = [edge + 1 for edge in ranges]
-    state = DeliveryState(kept.config, max(frontier, 0), settled, stream.index.next + 1)
-    return Consumer(stream, name, kept.config, state, kept.created)
+    row = saved.row
+    settled = [edge + 1 for edge in row.confirmed]
+    state = DeliveryState(kept.config, row.frontier, settled, stream.index.next + 1)
+    state.restore({offset + 1: numbers for offset, numbers in row.waiting.items()}, row.delivered, row.sequence)
+    return Consumer(stream, saved.name, kept.config, state, kept.created)

@@ -7,15 +7,15 @@ from oncelog.core import batch as codec
 from oncelog.core.command import (
     Columns,
     Command,
-    ConfirmCursor,
-    CursorMove,
-    DeleteCursor,
+    ConsumerUpdate,
+    DeleteConsumer,
     DeleteRecords,
-    MoveCursors,
+    SetConsumer,
     Trim,
+    UpdateConsumers,
 )
 from oncelog.core.outcome import OffsetGone, Outcome, Refusal, each_outcome
-from oncelog.core.rows import Topic
+from oncelog.core.rows import Cursor, Topic
 from oncelog.engine.engine import Engine
 from oncelog.engine.reads import ReadResult
 from oncelog.errors import BatchInvalid
@@ -33,6 +33,15 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes
     headers: Any
+
+
+class SavedConsumer(NamedTuple):
+    """A consumer as the log keeps it."""
+
+    name: str
+    topic: str
+    partition: int
+    row: Cursor
 
 
 class Storable(NamedTuple):
@@ -149,28 +158,26 @@ class Log:
         """Remove single records."""
         self.engine.submit(DeleteRecords(topic, partition, ranges), told)
 
-    def set_consumer(self, name: str, topic: str, partition: int, frontier: int, text: str, told: Told) -> None:
-        """Make a consumer, or give it another configuration: its place becomes `frontier`."""
-        move = CursorMove(CURSOR_SCOPE + name, topic, partition, frontier, text)
-        self.engine.submit(MoveCursors([move]), told)
+    def set_consumer(self, name: str, topic: str, partition: int, start: int, text: bytes, told: Told) -> None:
+        """Make a consumer that begins at `start`, or give it another configuration; its place stays then."""
+        self.engine.submit(SetConsumer(CURSOR_SCOPE + name, topic, partition, config=text, start=start), told)
 
-    def confirm(self, name: str, topic: str, partition: int, ranges: list[int], told: Told) -> None:
-        """A consumer has processed ranges."""
-        self.engine.submit(ConfirmCursor(CURSOR_SCOPE + name, topic, partition, ranges), told)
+    def update_consumers(self, updates: list[ConsumerUpdate], told: Told) -> None:
+        """What consumers confirmed and what was delivered to them, all in one command."""
+        self.engine.submit(UpdateConsumers(updates), told)
 
     def delete_consumer(self, name: str, topic: str, partition: int, told: Told) -> None:
         """Forget a consumer."""
-        self.engine.submit(DeleteCursor(CURSOR_SCOPE + name, topic, partition), told)
+        self.engine.submit(DeleteConsumer(CURSOR_SCOPE + name, [(topic, partition)]), told)
 
-    def consumers(self, told: Callable[[list[tuple[str, str, int, int, list[int], str]]], None]) -> None:
-        """All consumers of this face: (name, topic, partition, frontier, ranges above it, text)."""
-        found: list[tuple[str, str, int, int, list[int], str]] = []
+    def consumers(self, told: Callable[[list[SavedConsumer]], None]) -> None:
+        """All consumers of this face."""
+        found: list[SavedConsumer] = []
 
         def page(rows: list[Any], after: Any) -> None:
             for row in rows:
-                cursor = row.cursor
                 name = row.name.removeprefix(CURSOR_SCOPE)
-                found.append((name, row.topic, row.partition, cursor.frontier, list(cursor.confirmed), cursor.metadata))
+                found.append(SavedConsumer(name, row.topic, row.partition, row.cursor))
             if after is None:
                 told(found)
             else:

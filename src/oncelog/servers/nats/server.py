@@ -112,6 +112,7 @@ class NatsServer:
 
     def published(self, connection: Connection, message: Message) -> None:
         """A message of a client: a request, something to store, something to pass on."""
+        self.js.is_in_turn = True
         if message.subject[:1] != "$" and not subjects.is_literal(message.subject):
             connection.write(wire.error(INVALID_SUBJECT))  # only requests carry a consumer's filter in their subject
             return

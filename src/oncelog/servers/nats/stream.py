@@ -49,6 +49,7 @@ class Streams(Protocol):
     cache: "MessageCache"
     open_batches: OpenBatches
     batch_msg_id_refused: bool
+    is_in_turn: bool
 
     def vanished(self, stream: "LiveStream") -> None: ...
     def loaded(self, stream: "LiveStream") -> None: ...
