@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from crc32c import crc32c
@@ -73,15 +74,27 @@ def test_no_byte_that_means_anything_is_served_damaged(tmp_path: Path, byte: int
         assert b"event: data" not in server.ask("GET", f"{BAD}?offset=0&live=sse").body
 
 
+@pytest.mark.from_source
 def test_damage_is_said_aloud_with_the_stream_that_it_is_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def flip(content: bytearray, _begin: int, end: int) -> None:
         content[end - 10] ^= 0x01
 
-    with damaged(tmp_path, flip) as server:
+    always = mock.patch.object(counts, "DAMAGE_SAID_AGAIN_S", 0.0)
+    with always, damaged(tmp_path, flip) as server:
         for target in (BAD, f"{BAD}?offset=0&live=long-poll", f"{BAD}?offset=0&live=sse", "/v1/receipts/bad/m"):
             server.ask("GET", target)
             told = capsys.readouterr().err
             assert re.fullmatch(r"oncelog: stream 'bad', partition 0: .+ in segment-\d+ at byte \d+\n", told), target
+
+
+def test_damage_at_one_place_is_said_once_in_a_while(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def flip(content: bytearray, _begin: int, end: int) -> None:
+        content[end - 10] ^= 0x01
+
+    with damaged(tmp_path, flip) as server:
+        for _ in range(20):
+            assert_named(server.ask("GET", BAD))
+        assert capsys.readouterr().err.count("oncelog: ") == 1
 
 
 def break_records(content: bytearray, begin: int, end: int) -> None:
@@ -91,10 +104,12 @@ def break_records(content: bytearray, begin: int, end: int) -> None:
     content[begin + codec.CRC_AT : begin + codec.ATTRIBUTES_AT] = checksum.to_bytes(4, "big")
 
 
+@pytest.mark.from_source
 def test_batch_that_cannot_be_decoded_is_damage_to_those_who_want_its_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with damaged(tmp_path, break_records) as server:
+    always = mock.patch.object(counts, "DAMAGE_SAID_AGAIN_S", 0.0)
+    with always, damaged(tmp_path, break_records) as server:
         for target in (BAD, f"{BAD}?offset=0&live=long-poll"):
             answer = server.ask("GET", target)
             assert_passable(answer, server)

@@ -6,4 +6,5 @@ from oncelog.errors import StorageError
 
 def damaged(error: StorageError) -> Damaged:
     """A refusal: nothing was done, and the rest of the log is none the worse."""
-    return Damaged(error.what, error.file, error.position, error.next_offset)
+    what = f"{error.what} ({error.hint})" if error.hint else error.what
+    return Damaged(what, error.file, error.position, error.next_offset)

@@ -42,6 +42,7 @@ from oncelog.engine.writer import GroupWriter, SpareKeeper
 from oncelog.errors import DiskFull, StorageError
 from oncelog.storage.allocator import give_back
 from oncelog.storage.index.interface import IndexBuilder
+from oncelog.storage.segment import segment_name
 
 
 class Settings(msgspec.Struct, gc=False):
@@ -230,6 +231,7 @@ class Engine:
             self.log_clock.skew_ns,
             self.log_clock.steps,
             self._building.restarts,
+            [segment_name(segment) for segment in self._journal.missing_segments],
             self._journal.cut_at,
         )
 

@@ -27,7 +27,7 @@ from oncelog.engine.store import Store
 from oncelog.engine.time_seek import OffsetAt, TimeSeek
 from oncelog.engine.wait_many import Awaited, ManyWait
 from oncelog.errors import StorageError
-from oncelog.storage.segment import GroupGone
+from oncelog.storage.segment import RESTORE_HINT, GroupGone
 
 
 class ReadResult(NamedTuple):
@@ -78,12 +78,15 @@ class Reads:
         self, topic: str, partition: int, offset: int, bytes_max: int = limits.MIB, way: Way = Way.COMMITTED
     ) -> ReadResult | Refusal:
         """Batches from `offset` on. Blocks for the disk if they are not in the page cache."""
-        while True:
+        for left in reversed(range(limits.READ_PLANS_MAX)):
             plan = self._plan(topic, partition, offset, bytes_max, way)
             if isinstance(plan, Refusal):
                 return plan
             with suppress(GroupGone):  # then the next plan knows where its records are now
                 return _result(plan, *self.reader.fetch(plan))
+            if not left:
+                return _lost(plan)
+        raise AssertionError("the last round returns")
 
     def _plan(self, topic: str, partition: int, offset: int, bytes_max: int, way: Way) -> ReadPlan | Refusal:
         stream = self.resolve(topic, partition)
@@ -116,7 +119,7 @@ class Reads:
             told = damaged(error)
         # Outside of the `try`: what the reader does with it is not a fault of what was read.
         if told is not None:
-            found(told)
+            found(self._past_lost_files(topic, partition, way, told))
             return None
         cold = plan
         assert isinstance(cold, ReadPlan)
@@ -124,19 +127,29 @@ class Reads:
         # so that whoever holds it can still cancel it.
         return self.thread.ask(
             partial(_carry_out, self.reader, cold),
-            found,
+            lambda result: found(self._past_lost_files(topic, partition, way, result)),
             batches=len(cold.parts),
-            plan_again=partial(self._plan_again, topic, partition, offset, bytes_max, way),
+            plan_again=_Again(partial(self._plan, topic, partition, offset, bytes_max, way), self.reader),
         )
 
-    def _plan_again(
-        self, topic: str, partition: int, offset: int, bytes_max: int, way: Way
-    ) -> Callable[[], ReadResult] | Refusal:
+    def _past_lost_files(
+        self, topic: str, partition: int, way: Way, result: ReadResult | Refusal
+    ) -> ReadResult | Refusal:
+        """Of damage that is a whole file: where the records behind the file begin, so that a reader gets over it in one
+        step and not in one per batch."""
+        if not isinstance(result, Damaged) or result.next < 0:
+            return result
+        stream = self.resolve(topic, partition)
+        if isinstance(stream, TopicMissing):
+            return result
         try:
-            plan = self._plan(topic, partition, offset, bytes_max, way)
-        except StorageError as error:
-            return damaged(error)
-        return plan if isinstance(plan, Refusal) else partial(_carry_out, self.reader, plan)
+            for base_offset, place in self.reader.batches(stream, result.next, way.end_of(stream)):
+                if not self._journal.is_unreadable(place.group):
+                    break
+                result.next = base_offset + place.count
+        except StorageError:
+            pass  # the next read reports that
+        return result
 
     def undecodable(self, stream_id: int, offset: int, why: str) -> Damaged:
         """How a batch that was found whole, and still cannot be decoded, is told: the one that begins at `offset`."""
@@ -260,6 +273,34 @@ class Reads:
                 self._loop.call_soon(self._look_further, wanted, found, count, told, again)
             else:
                 told(found)
+
+
+class _Again:
+    """Plans a read anew whose records were recycled under it, a few times at most: if they are nowhere, the front of
+    the journal was lost, and not trimmed."""
+
+    __slots__ = ("_left", "_plan", "_reader")
+
+    def __init__(self, plan: Callable[[], ReadPlan | Refusal], reader: Reader) -> None:
+        self._plan = plan
+        self._reader = reader
+        self._left = limits.READ_PLANS_MAX
+
+    def __call__(self) -> Callable[[], ReadResult] | Refusal:
+        self._left -= 1
+        try:
+            plan = self._plan()
+        except StorageError as error:
+            return damaged(error)
+        if isinstance(plan, Refusal):
+            return plan
+        return partial(_carry_out, self._reader, plan) if self._left else _lost(plan)
+
+
+def _lost(plan: ReadPlan) -> Damaged:
+    part = plan.parts[0]
+    what = f"the batch at offset {part.base_offset} lies before the first segment that is there ({RESTORE_HINT})"
+    return Damaged(what, "", -1, part.base_offset + part.count)
 
 
 def _carry_out(reader: Reader, plan: ReadPlan) -> ReadResult:

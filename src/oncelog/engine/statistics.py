@@ -38,5 +38,7 @@ class Statistics(NamedTuple):
     """How often the log took over a wall clock that stayed ahead."""
     index_restarts: int
     """How often the index builder had to be started again."""
+    missing_segments: list[str]
+    """Files of the journal that were missing at the start: their records cannot be read."""
     cut_at: str
     """Where the start cut a torn group off the journal; empty if there was none."""

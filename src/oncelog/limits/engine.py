@@ -98,6 +98,9 @@ RETENTION_STREAMS_PER_CHECK: Final = 500
 RETENTION_BATCHES_PER_CHECK: Final = 4_000
 """Batches whose sizes are added up once a second, of all streams with a limit in bytes: a few milliseconds."""
 
+READ_PLANS_MAX: Final = 4
+"""How often one read is planned anew because its records were moved or trimmed under it."""
+
 RECORD_TIME_AHEAD_MS: Final = 3_600_000
 """How far the timestamp of a record may lie ahead of its append for a search by record time to find it for certain:
 what Kafka allows by default (`message.timestamp.after.max.ms`)."""

@@ -60,6 +60,11 @@ class _Collector(Collector):
             stand.retention_held_back,
         )
         yield CounterMetricFamily("oncelog_read_bytes", "Stored bytes fetched for readers.", stand.bytes_read)
+        yield GaugeMetricFamily(
+            "oncelog_segments_missing",
+            "Files of the journal that were missing at the start.",
+            len(stand.missing_segments),
+        )
         yield CounterMetricFamily(
             "oncelog_index_restarts", "How often the index builder had to be started again.", stand.index_restarts
         )

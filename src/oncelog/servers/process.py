@@ -32,6 +32,7 @@ from oncelog.servers.face import FaceContext
 from oncelog.servers.room import refuse_to_begin
 from oncelog.servers.settings import FACE_SETTINGS, ServerSettings
 from oncelog.storage.index.child import journal_directory
+from oncelog.storage.segment import RESTORE_HINT
 
 CONNECTIONS_FEW: Final = 1_000
 """Below this a server of several machines' clients may come to its bound."""
@@ -80,6 +81,8 @@ async def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> int:
     if connections < wanted and (not defaults or connections < CONNECTIONS_FEW):
         what = f"{connections:,} connections at once and not {wanted:,}: this process may open {files:,} files"
         _say(f"{what}, and the log needs some of them")
+    for name in statistics.missing_segments:
+        _say(f"{name} is missing from the journal: its records cannot be read, all others can ({RESTORE_HINT})")
     if statistics.clock_skew_ns > limits.CLOCK_STEP_NS_MIN:
         ahead = f"the log is {days(statistics.clock_skew_ns)} ahead of the clock of this machine"
         _say(f"{ahead}: records get the log's time, which goes on at its own pace. Check NTP")

@@ -44,9 +44,11 @@ from oncelog.storage.segment import (
     IDENTITY_BYTES,
     RESTORE_HINT,
     SEGMENT_HEADER_BYTES,
+    Listing,
     SegmentFiles,
     list_files,
     log_id,
+    segment_missing,
     segment_name,
 )
 from oncelog.storage.spares import RESERVE_SPARES, Spares, create_first_segment
@@ -90,6 +92,15 @@ class JournalStats(NamedTuple):
     used_bytes: int
     """From the front to the next free address."""
     segment_bytes: int
+
+
+def _refuse_gaps(files: SegmentFiles, listing: Listing, from_group: int | None) -> None:
+    """A segment that is missing before what is to be read is damage that its readers hear of. One that is missing
+    behind it held groups that nobody has seen: the journal cannot go on without them."""
+    first = listing.segments[0] if from_group is None else files.locate(from_group)[0]
+    needed = [segment for segment in listing.missing if segment >= first]
+    if needed:
+        raise segment_missing(needed[0])
 
 
 class Journal(DurableGroups):
@@ -137,11 +148,13 @@ class Journal(DurableGroups):
                 create_first_segment(disk, segment_bytes, salt, listing.unready)
                 listing = list_files(disk)
             files = SegmentFiles.of(disk, listing.segments[0])
+            _refuse_gaps(files, listing, from_group)
             end, spares = settle(files, from_group)
             torn = is_torn(files, end.segment, end.position)
             journal = cls(files, first_segment=listing.segments[0], spares=spares)
         except OSError as error:
             raise disk_error(error, "cannot open the journal") from error
+        journal.missing_segments = listing.missing
         journal._segment, journal._position = end.segment, end.position
         if torn:
             journal.cut_at = f"{segment_name(end.segment)} at byte {end.position}"

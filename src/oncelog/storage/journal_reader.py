@@ -26,7 +26,7 @@ from oncelog.storage.disk import Disk, disk_error
 from oncelog.storage.frame import FRAME_HEADER_BYTES
 from oncelog.storage.mirror import Mirror
 from oncelog.storage.recovery import find_end, walk
-from oncelog.storage.segment import GroupGone, SegmentFiles, list_files, segment_name
+from oncelog.storage.segment import RESTORE_HINT, GroupGone, SegmentFiles, list_files, segment_missing, segment_name
 
 
 class DurableGroups:
@@ -37,6 +37,10 @@ class DurableGroups:
         self.segment_bytes = files.segment_bytes
         self._first_segment = first_segment
         """The front. It is raised before the file below it may change."""
+        self.unreadable: set[int] = set()
+        """Segments that were found missing or cut short: nothing in them can be read."""
+        self.missing_segments: tuple[int, ...] = ()
+        """Those that were missing when the journal was opened."""
         self.durable_group = 0
         """The last group known to be on disk. Everything up to it may be read and revealed."""
 
@@ -73,14 +77,18 @@ class DurableGroups:
                 data = self._files.file(segment).pread(length, at)
             except FileNotFoundError:
                 if segment >= self._first_segment:
-                    raise Corruption("segment missing", file=segment_name(segment)) from None
+                    self.unreadable.add(segment)
+                    raise segment_missing(segment) from None
+            except Corruption:
+                self.unreadable.add(segment)
+                raise
             except OSError as error:
                 raise disk_error(error, "cannot read", segment_name(segment), at) from error
         # Asked after the read: the segment may have been dropped and written over in the meantime.
         if segment < self._first_segment:
             raise GroupGone(group, self.first_group)
         if data is None or len(data) != length:
-            raise Corruption("file cut short", file=segment_name(segment), position=at)
+            raise Corruption("file cut short", file=segment_name(segment), position=at, hint=RESTORE_HINT)
         return data
 
     def payload(self, group: int) -> bytes:
@@ -94,6 +102,11 @@ class DurableGroups:
         written through the page cache may still be there."""
         mirror = self._files.mirror
         return mirror is None or mirror.holds(group * FRAME_ALIGN_BYTES)
+
+    def is_unreadable(self, group: int) -> bool:
+        """Whether the group lies in a file that is known to be missing or cut short, or before all files."""
+        segment, _ = self._files.locate(group)
+        return segment < self._first_segment or segment in self.unreadable
 
     def where(self, group: int, first: int) -> tuple[str, int]:
         """The file and the byte of a place, for those who must name damage."""

@@ -45,6 +45,7 @@ from oncelog.storage.segment import (
     SegmentFiles,
     SegmentView,
     list_files,
+    segment_missing,
     segment_name,
     spare_name,
     unready_name,
@@ -244,7 +245,7 @@ def _view(files: SegmentFiles, segment: int, until: int | None) -> SegmentView:
         first_segment = _first_segment(files)
         if segment < first_segment:
             raise GroupGone(files.first_group(segment), files.first_group(first_segment)) from None
-        raise Corruption("segment missing", file=segment_name(segment), hint="it held durable groups") from None
+        raise segment_missing(segment) from None
 
 
 def _first_segment(files: SegmentFiles) -> int:

@@ -113,10 +113,12 @@ class Listing(NamedTuple):
     segments: list[int]
     spares: list[int]
     unready: list[int]
+    missing: tuple[int, ...] = ()
+    """Segments that are not there, between others that are."""
 
 
 def list_files(disk: Disk) -> Listing:
-    """Raises `Corruption` if a segment is missing between two others."""
+    """The files that are there."""
     for _ in range(_LISTINGS_MAX):
         numbers: dict[str, list[int]] = {"segment": [], "spare": [], "unready": []}
         for name in disk.names():
@@ -128,8 +130,13 @@ def list_files(disk: Disk) -> Listing:
             return Listing(segments, numbers["spare"], numbers["unready"])
         # A listing is not one instant. Beside a writer that drops segments, one may show segment 1 as it was before
         # and segment 2 as it is after. Only a gap that stays is damage.
-    missing = next(segment for segment in range(segments[0], segments[-1]) if segment not in segments)
-    raise Corruption("segment missing", file=segment_name(missing), hint="later segments are present")
+    missing = tuple(segment for segment in range(segments[0], segments[-1]) if segment not in segments)
+    return Listing(segments, numbers["spare"], numbers["unready"], missing)
+
+
+def segment_missing(segment: int) -> Corruption:
+    """How it is told."""
+    return Corruption("segment missing", file=segment_name(segment), hint=RESTORE_HINT)
 
 
 def prepare_file(disk: Disk, name: str, header: SegmentHeader) -> None:

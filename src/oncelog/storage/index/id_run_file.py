@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from oncelog.errors import Corruption, DiskFault
 from oncelog.storage.index.id_filter import CRC_RESIDUE, Filter, Words, disk_faults
-from oncelog.storage.index.interface import index_damage
+from oncelog.storage.index.interface import REBUILD_HINT, index_damage
 
 Rows = npt.NDArray[np.void]
 """Rows as an array of `ROW`."""
@@ -110,7 +110,7 @@ class RunFile:
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as missing:
-            raise RunMissing("run missing", file=str(self.path)) from missing
+            raise RunMissing("run missing", file=str(self.path), hint=REBUILD_HINT) from missing
         self._seed = self.number & 0xFFFFFFFF
         self._read_header()
         if info is not None and (info.oldest, info.newest, info.count) != (self.oldest, self.newest, self.count):

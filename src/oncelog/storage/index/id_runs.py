@@ -22,7 +22,7 @@ from oncelog.storage.index.id_filter import (
 )
 from oncelog.storage.index.id_merge import merged
 from oncelog.storage.index.id_run_file import HASH_BYTES, ROW, Rows, RunFile, RunInfo, RunMissing, file_of
-from oncelog.storage.index.interface import index_damage
+from oncelog.storage.index.interface import REBUILD_HINT, index_damage
 
 _NUMPY_IDS_MIN: Final = 32
 _NUMPY_IDS_MAX: Final = 1024
@@ -47,7 +47,7 @@ class _OpenRun:
         try:
             opened = Filter(path)
         except FileNotFoundError as missing:
-            raise RunMissing("filter missing", file=str(path)) from missing
+            raise RunMissing("filter missing", file=str(path), hint=REBUILD_HINT) from missing
         header = opened.header
         if (header.number, header.oldest, header.newest) != (self.info.number, oldest, self.info.newest):
             raise index_damage("filter is not the one that was named", path, 0)

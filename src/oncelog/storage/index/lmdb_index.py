@@ -28,6 +28,7 @@ from oncelog.core.row_codec import decode_key, decode_row
 from oncelog.core.rows import Key, Table, Topic, TopicConfig
 from oncelog.core.state import Row
 from oncelog.errors import Corruption, DiskFault, DiskFull, StorageError
+from oncelog.storage.disk import disk_error
 from oncelog.storage.index.id_run_file import RunInfo, RunMissing
 from oncelog.storage.index.id_runs import IdRuns
 from oncelog.storage.index.interface import REBUILD_HINT, Position, index_key
@@ -41,6 +42,12 @@ DATA_NAME: Final = "data.mdb"
 PLACES_PER_VALUE: Final = 84
 """A full value takes one page for itself: 49 bytes per place on disk. Half of it would stay inline, two to a page, and
 LMDB splits such pages in the middle, which leaves every second one half empty: 103 bytes (measured)."""
+
+_LMDB_META: Final = Struct("<16xI20xI92xQQ")
+"""Of a meta page: magic, page size, last page, transaction."""
+_LMDB_MAGIC: Final = 0xBEEFC0DE
+_META_PAGE_BYTES: Final = 4096
+_UNWRITTEN_PAGES_MAX: Final = 256
 
 PLACES_PREFIX: Final = b"\x80"
 META_KEY: Final = b"\xff"
@@ -68,8 +75,44 @@ _decode_meta: Final = msgspec.msgpack.Decoder(Meta).decode
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
+def check_length(path: Path) -> None:
+    """Raise Corruption if the file is shorter than its meta pages say. LMDB maps it without a look: the first access
+    behind its end would kill the process (SIGBUS).
+
+    A file may lack its very last pages without harm: those that a transaction took and gave back were never written.
+    They are added here as zeros, so that nothing maps what is not there; what should have been in them does not match
+    its checksum.
+    """
+    try:
+        with path.open("rb+" if os.access(path, os.W_OK) else "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if not size:
+                return
+            page_bytes, last_page = _META_PAGE_BYTES, -1
+            for number in range(2):
+                file.seek(number * page_bytes)
+                meta = file.read(_LMDB_META.size)
+                if len(meta) < _LMDB_META.size:
+                    raise Corruption("the index is cut short", file=str(path), position=size, hint=REBUILD_HINT)
+                magic, page_bytes, last, _ = _LMDB_META.unpack(meta)
+                if magic != _LMDB_MAGIC or page_bytes < _META_PAGE_BYTES:
+                    raise Corruption("the index is no LMDB file", file=str(path), position=0, hint=REBUILD_HINT)
+                last_page = max(last_page, last)
+            wanted = (last_page + 1) * page_bytes
+            if size < wanted - _UNWRITTEN_PAGES_MAX * page_bytes:
+                what = f"the index is cut short: it has {size:,} bytes and not {wanted:,}"
+                raise Corruption(what, file=str(path), position=size, hint=REBUILD_HINT)
+            if size < wanted and file.writable():
+                os.ftruncate(file.fileno(), wanted)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise disk_error(error, "cannot read the index", str(path)) from error
+
+
 def open_environment(directory: Path, *, write: bool, lock: bool = True, durable: bool = True) -> Any:
     """The environment in `directory`. A process may have it open once."""
+    check_length(directory / DATA_NAME)
     try:
         if not write and lock and not (directory / DATA_NAME).exists():
             # A reader cannot open what is not there yet, and a new log has no builder yet.
