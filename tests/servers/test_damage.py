@@ -12,6 +12,7 @@ from crc32c import crc32c
 from oncelog.core import batch as codec
 from oncelog.core.message_id import content_digest
 from oncelog.core.rows import Key, Table
+from oncelog.servers import counts
 from oncelog.storage.index.interface import index_key
 from oncelog.storage.index.lmdb_index import row_key
 from tests.servers.running import Running, running
