@@ -24,9 +24,12 @@ from oncelog.core.producer import (
     classify,
     dialect_of,
     find_flaw,
+    having_waited,
+    is_early,
     is_next,
     judge,
     remember,
+    waits_for_zero,
 )
 from oncelog.core.row_codec import decode_row, encode_row
 from oncelog.core.rows import Table
@@ -121,7 +124,8 @@ def claims() -> Iterator[ProducerClaim]:
                 yield ProducerClaim("p", epoch, first, last, REQUESTS, digest, True, session)
     yield from (claim_of(RECORDS, 0, 5, start_any=True), claim_of(RISING, 0, 5, start_any=True))
     yield claim_of(REQUESTS, -1, 5, start_any=True, managed=True, session="mine")
-    yield claim_of(REQUESTS, -1, 5, start_any=True, managed=True, digest=RED)
+    for first, digest in itertools.product(range(7), (RED, BLUE)):
+        yield claim_of(REQUESTS, -1, first, start_any=True, managed=True, digest=digest)
 
 
 # --- the dumb reference -----------------------------------------------------------------------------------------
@@ -218,7 +222,15 @@ def expect_managed(row: Producer | None, claim: ProducerClaim) -> Verdict:
         return Fenced(row.epoch, claim.epoch) if told else Gap(0, claim.first)
     if not claim.session and claim.first == 0 and not first_again:
         return Accept(row.epoch + 1, True)
-    return expect_in_epoch(row, claim)
+    verdict = expect_in_epoch(row, claim)
+    if claim.session or told or not 1 <= claim.first == claim.last <= 4:
+        return verdict
+    # It names no run, and may be of a new one whose 0 is on its way.
+    if type(verdict) is Duplicate and not remembered(row, claim):
+        known = dict(enumerate(row.early_digests, start=1)).get(claim.first, b"")
+        if known != claim.digest:
+            verdict = Conflict(claim.first, known, claim.digest)
+    return Gap(0, claim.first) if type(verdict) is Conflict and not claim.start_any else verdict
 
 
 def expect(row: Producer | None, claim: ProducerClaim) -> Verdict:
@@ -496,3 +508,53 @@ def test_row_with_half_a_batch_is_damage(flat: tuple[object, ...]) -> None:
 def test_row_with_a_text_that_is_none_is_damage() -> None:
     with pytest.raises(msgspec.DecodeError, match="UTF-8"):
         decode_row(Table.PRODUCER, b"\x99\x00\x01\x01\x05\x90\xa1\xff\xc4\x00\x01\x90")
+
+
+def bare(sequence: int, digest: bytes, *, waited: bool = False) -> ProducerClaim:
+    """A request of the X- dialect that names neither session nor epoch."""
+    return claim_of(REQUESTS, NOT_TOLD, sequence, managed=True, digest=digest, start_any=waited or sequence > 4)
+
+
+def test_first_sequences_of_a_run_without_a_name_wait_for_its_sequence_0() -> None:
+    """Seed 003: five in flight on several connections. 1 arrives before 0."""
+    early = bare(1, RED)
+    assert judge(None, early) == Gap(0, 1)
+    assert waits_for_zero(early)
+    assert is_early(0, 1)
+    assert judge(None, having_waited(early)) == Accept(1, True), "nobody has sent a 0: it begins here"
+    assert not waits_for_zero(having_waited(early))
+    row = advance(None, bare(0, BLUE), 1, 0, 1, 0)
+    assert judge(row, early) == Accept(1, False)
+
+
+@pytest.mark.parametrize("count", [5, 9])
+def test_another_run_without_a_name_is_told_by_its_content_and_never_taken_for_a_duplicate(count: int) -> None:
+    """Whether its batches are among the last five or not."""
+    row: Producer | None = None
+    for sequence in range(count):
+        row = advance(row, bare(sequence, RED), 1, sequence, sequence + 1, sequence)
+    assert row is not None
+    for sequence in range(1, 5):
+        assert type(judge(row, bare(sequence, RED))) is Duplicate, "a retry"
+        other = bare(sequence, BLUE)
+        assert judge(row, other) == Gap(0, sequence)
+        assert judge(row, having_waited(other)) == Conflict(sequence, RED, BLUE)
+    row = advance(row, bare(0, BLUE), 2, 100, 101, 100)
+    assert judge(row, bare(1, BLUE)) == Accept(2, False)
+    assert row.early_digests == (), "each epoch has its own"
+
+
+def test_sequence_that_its_epoch_never_wrote_is_no_duplicate() -> None:
+    """The epoch began at 3, as nobody had sent a 0."""
+    row = advance(None, bare(3, RED, waited=True), 1, 0, 1, 0)
+    assert row.early_digests == (b"", b"", RED)
+    assert judge(row, bare(3, RED)) == Duplicate(0, 1, 1, 3)
+    assert judge(row, bare(2, RED)) == Gap(0, 2)
+    assert judge(row, bare(2, RED, waited=True)) == Conflict(2, b"", RED)
+
+
+def test_who_names_a_run_or_an_epoch_does_not_wait() -> None:
+    assert not waits_for_zero(claim_of(REQUESTS, NOT_TOLD, 1, managed=True, session="mine"))
+    assert not waits_for_zero(claim_of(REQUESTS, 1, 1, managed=True, digest=RED))
+    assert not waits_for_zero(claim_of(REQUESTS, NOT_TOLD, 5, managed=True, digest=RED))
+    assert not waits_for_zero(claim_of(REQUESTS, 0, 1, digest=RED))

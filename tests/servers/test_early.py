@@ -102,7 +102,7 @@ def test_request_too_far_ahead_is_told_at_once(topic: str) -> None:
     path = f"/v1/stream/{topic}"
     with running(early_hold_ms=60_000) as server:
         server.ask("PUT", path, headers={"Content-Type": "text/plain"})
-        far = limits.HTTP_EARLY_AHEAD_MAX + 1
+        far = limits.EARLY_AHEAD_MAX + 1
         assert server.ask("POST", path, b"x", numbered(far)).json["expected"] == 0
 
 

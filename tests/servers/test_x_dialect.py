@@ -1,5 +1,8 @@
 """The X- dialect, story by story: the server counts epochs, the client only says what it knows."""
 
+import contextlib
+from pathlib import Path
+
 import pytest
 
 from oncelog import limits
@@ -316,3 +319,55 @@ def test_epoch_that_is_named_alone_takes_the_place_of_a_session(shared: Running,
         assert told(b.ask("POST", text, b"1", x(0, session="s2")))[:2] == (201, "2")
         assert told(a.ask("POST", text, b"2", x(1, epoch=2)))[:2] == (201, "2")
         assert told(a.ask("POST", text, b"3", x(2)))[:2] == (201, "2")
+
+
+# --- a client that names neither session nor epoch, with five requests in flight ------------------------------------
+
+
+def write_out_of_order(server: Running, path: str, run: str) -> list[int]:
+    """Sequences 0 to 4 of a run, each on a connection of its own, arriving in the order 1 0 2 3 4; their statuses."""
+    with contextlib.ExitStack() as stack:
+        clients = {seq: stack.enter_context(server.client()) for seq in (1, 0, 2, 3, 4)}
+        for seq, client in clients.items():
+            client.send(request("POST", path, f"{run}{seq} ".encode(), x(seq)))
+            if seq == 1:
+                server.until(lambda: bool(server.server.early.held))
+        return [clients[seq].answer().status for seq in range(5)]
+
+
+def test_overtaken_first_sequence_of_a_run_without_a_name_is_stored_once_and_in_order(tmp_path: Path) -> None:
+    """Seed 003, as it is written, in a first run and in a second one after a restart of both. Before, the second run's
+    sequence 1 was answered 204 and never stored."""
+    path = "/stream/orders"
+    for number, run in enumerate("ab"):
+        with running(tmp_path, early_hold_ms=20_000) as server:
+            server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+            assert write_out_of_order(server, path, run) == [201] * 5
+            expected = "".join(f"{of}{seq} " for of in "ab"[: number + 1] for seq in range(5))
+            assert server.ask("GET", path).body.decode() == expected
+
+
+def test_second_run_without_a_name_whose_sequence_0_never_comes_is_refused_and_not_called_a_duplicate(
+    topic: str,
+) -> None:
+    path = f"/stream/{topic}"
+    with running(early_hold_ms=50) as server:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        for seq in range(9):
+            assert server.ask("POST", path, b"a%d" % seq, x(seq)).status == 201
+        answer = server.ask("POST", path, b"b1", x(1))
+        assert (answer.status, answer.code) == (409, "sequence_conflict")
+        assert server.ask("POST", path, b"a1", x(1)).status == 204, "a retry is a duplicate"
+        assert server.tail(topic) == 9
+
+
+@pytest.mark.parametrize("early_hold_ms", [0, 50])
+def test_unknown_producer_without_a_name_begins_where_it_does_if_no_sequence_0_comes(
+    topic: str, early_hold_ms: int
+) -> None:
+    path = f"/stream/{topic}"
+    with running(early_hold_ms=early_hold_ms) as server:
+        server.ask("PUT", path, headers={"Content-Type": "text/plain"})
+        assert told(server.ask("POST", path, b"b1", x(1))) == (201, "1", "00000000")
+        assert told(server.ask("POST", path, b"b1", x(1))) == (204, "1", "00000000")
+        assert told(server.ask("POST", path, b"b2", x(2))) == (201, "1", "00000001")

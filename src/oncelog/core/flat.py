@@ -77,7 +77,8 @@ class ProducerClaim(Flat):
         self.session = session
         """One run of a managed client; empty when it does not say."""
         self.start_any = start_any
-        """An unknown producer may start at any sequence (it would else have to start at 0)."""
+        """An unknown producer may start at any sequence (it would else have to start at 0). A managed client that names
+        no run has waited for its sequence 0 in vain."""
 
     def fields(self) -> tuple[Any, ...]:
         return (
@@ -137,6 +138,7 @@ class Producer(Flat):
         "_second",
         "_third",
         "displaced",
+        "early_digests",
         "epoch",
         "epoch_batch_count",
         "epoch_first_digest",
@@ -157,6 +159,7 @@ class Producer(Flat):
         epoch_first_digest: bytes = b"",
         epoch_batch_count: int = 0,
         displaced: tuple[str, ...] = (),
+        early_digests: tuple[bytes, ...] = (),
     ) -> None:
         assert len(batches) <= PRODUCER_BATCHES_REMEMBERED == 5
         self.epoch = epoch
@@ -177,6 +180,9 @@ class Producer(Flat):
         self.epoch_batch_count = epoch_batch_count
         self.displaced = displaced
         """Sessions that held earlier epochs, oldest first: what they still send is a zombie's, never a restart."""
+        self.early_digests = early_digests
+        """Digests of the sequences from 1 on of this epoch, four at most, of a managed producer: they tell a retry from
+        another run that names itself in no way. Empty where a sequence was not written."""
 
     def fields(self) -> tuple[Any, ...]:
         return (
@@ -189,6 +195,7 @@ class Producer(Flat):
             self.epoch_first_digest,
             self.epoch_batch_count,
             self.displaced,
+            self.early_digests,
         )
 
     @property

@@ -13,7 +13,9 @@ batches all belong to the current epoch, and one mode holds for a whole epoch.
 
 What ends the promise: a row is forgotten after the dedupe floor. In MANAGED, a client run that was displaced before it
 learned its epoch is fenced when it sends its sequence 0 again, because the sessions of the last few displaced runs are
-kept; one that was displaced by more runs than are kept, or that names no session, looks like one more restart.
+kept; one that was displaced by more runs than are kept, or that names no session, looks like one more restart. A client
+that names neither session nor epoch is told from an earlier run by content alone: the digests of the first five batches
+of an epoch are kept for it.
 """
 
 from enum import IntEnum
@@ -38,6 +40,7 @@ from oncelog.core.verdict import (
 )
 from oncelog.limits import (
     CLAIM_DIGEST_BYTES_MAX,
+    EARLY_AHEAD_MAX,
     KAFKA_FENCE_EPOCH_MAX,
     KAFKA_SEQUENCE_MAX,
     PRODUCER_BATCHES_REMEMBERED,
@@ -47,6 +50,9 @@ from oncelog.limits import (
 
 NOT_TOLD: Final = -1
 """`ProducerClaim.epoch` of a managed claim whose client named no epoch."""
+
+EARLY_SEQUENCE_MAX: Final = PRODUCER_BATCHES_REMEMBERED - 1
+"""Sequences 1 to this may be in flight together with the sequence 0 of their run."""
 
 MANAGED_EPOCH_FIRST: Final = 1
 """The X- dialect numbers epochs from 1."""
@@ -98,6 +104,8 @@ class Situation(IntEnum):
     AHEAD = 15
     OUT_OF_ORDER = 16  # RECORDS, neither remembered nor next: on a circle old and ahead cannot be told apart
     RESTART_LATER = 17  # managed: another session, not displaced, in mid-sequence: its 0 may be on its way
+    OTHER_RUN_MAYBE = 18  # managed: no run named, one of the first sequences, other content; it has not waited for a 0
+    OLD_OTHER_CONTENT = 19  # managed: the same once it has waited, and of a batch that is not among the last five
 
 
 class Kind(IntEnum):
@@ -172,6 +180,10 @@ TABLE: Final[dict[tuple[Dialect, Situation], Kind]] = {
     (_MANAGED, Situation.EPOCH_ABOVE_LATER): Kind.EPOCH_AHEAD,
     (_MANAGED, Situation.RESTART): Kind.ACCEPT_NEW_EPOCH,
     (_MANAGED, Situation.RESTART_LATER): Kind.GAP,
+    # Who names no run may be a new one whose 0 is on its way: so it waits for it. What differs then is refused; to call
+    # it a duplicate would lose it.
+    (_MANAGED, Situation.OTHER_RUN_MAYBE): Kind.GAP,
+    (_MANAGED, Situation.OLD_OTHER_CONTENT): Kind.CONFLICT,
     (_MANAGED, Situation.STRAY): Kind.FENCED,
     (_MANAGED, Situation.OTHER_MODE): Kind.MODE_MISMATCH,
     (_MANAGED, Situation.REMEMBERED): Kind.DUPLICATE,
@@ -249,12 +261,14 @@ def remember(producer: Producer | None, claim: ProducerClaim, epoch: int, writte
             epoch_first_digest=claim.digest if claim.first == 0 else b"",
             epoch_batch_count=1,
             displaced=_displaced(producer, claim.session),
+            early_digests=_with_early_digest((), claim),
         )
     if producer.newest is None:
         # The first write of an epoch that was only a fence so far.
         producer.mode = claim.mode
         producer.session = claim.session
         producer.epoch_first_digest = claim.digest if claim.first == 0 else b""
+    producer.early_digests = _with_early_digest(producer.early_digests, claim)
     producer.remember(written)
     producer.last = claim.last
     producer.used_ns = now_ns
@@ -275,6 +289,39 @@ def _displaced(producer: Producer | None, session: str) -> tuple[str, ...]:
     if producer is None or not producer.session or producer.session == session:
         return () if producer is None else producer.displaced
     return (*producer.displaced, producer.session)[-PRODUCER_SESSIONS_DISPLACED:]
+
+
+def _with_early_digest(digests: tuple[bytes, ...], claim: ProducerClaim) -> tuple[bytes, ...]:
+    """The digests of sequences 1 to EARLY_SEQUENCE_MAX of an epoch after this claim; empty where there was none."""
+    place = claim.first - 1
+    if not claim.managed or claim.first != claim.last or not len(digests) <= place < EARLY_SEQUENCE_MAX:
+        return digests
+    return digests + (b"",) * (place - len(digests)) + (claim.digest,)
+
+
+def is_early(expected: int, received: int) -> bool:
+    """Whether a claim that was refused for a gap may only have come before others that are on their way."""
+    return 0 < received - expected <= EARLY_AHEAD_MAX
+
+
+def waits_for_zero(claim: ProducerClaim) -> bool:
+    """Whether a claim is to be decided once more, for good, after it has waited for a sequence 0 of its run: one of the
+    first sequences of a managed client that names neither session nor epoch."""
+    return _is_bare_early(claim) and not claim.start_any
+
+
+def having_waited(claim: ProducerClaim) -> ProducerClaim:
+    """The same claim once no sequence 0 has come."""
+    return claim.replaced(start_any=True) if _is_bare_early(claim) else claim
+
+
+def _is_bare_early(claim: ProducerClaim) -> bool:
+    return (
+        claim.managed
+        and not claim.session
+        and claim.epoch == NOT_TOLD
+        and 1 <= claim.first == claim.last <= EARLY_SEQUENCE_MAX
+    )
 
 
 def find_flaw(claim: ProducerClaim) -> BadClaim | None:
@@ -335,7 +382,24 @@ def classify(producer: Producer | None, claim: ProducerClaim) -> Situation:
         return Situation.EPOCH_BELOW
     if claim.mode != producer.mode and producer.newest is not None:
         return Situation.OTHER_MODE
-    return _classify_sequence(producer, claim)
+    situation = _classify_sequence(producer, claim)
+    if claim.managed and _is_bare_early(claim) and _has_other_content(producer, claim, situation):
+        if not claim.start_any:
+            return Situation.OTHER_RUN_MAYBE
+        return Situation.OLD_OTHER_CONTENT if situation is Situation.OLD else situation
+    return situation
+
+
+def _has_other_content(producer: Producer, claim: ProducerClaim, situation: Situation) -> bool:
+    """Whether this sequence was written in the current epoch with content that is not the claim's, as far as the epoch
+    remembers it. A sequence that the epoch never wrote, since it began behind it, counts as other content."""
+    if situation is Situation.OLD:
+        return claim.digest != _early_digest(producer, claim.first)
+    return situation is Situation.REMEMBERED_OTHER_CONTENT
+
+
+def _early_digest(producer: Producer, sequence: int) -> bytes:
+    return producer.early_digests[sequence - 1] if sequence <= len(producer.early_digests) else b""
 
 
 def _is_same_run(producer: Producer, claim: ProducerClaim) -> bool:
@@ -415,14 +479,18 @@ def _verdict(kind: Kind, situation: Situation, producer: Producer | None, claim:
             place: Place = written.first_offset if written.outcome is None else written.outcome
             return Duplicate(place, written.next_offset, producer.epoch, producer.last)
         case Kind.GAP:
-            new_epoch = situation in (Situation.EPOCH_ABOVE_LATER, Situation.RESTART_LATER)
+            new_epoch = situation in (
+                Situation.EPOCH_ABOVE_LATER,
+                Situation.RESTART_LATER,
+                Situation.OTHER_RUN_MAYBE,
+            )
             return Gap(0 if new_epoch else _following(producer, claim.mode), claim.first)
         case Kind.FENCED:
             return Fenced(producer.epoch, claim.epoch)
         case Kind.CONFLICT:
             written = _find_remembered(producer, claim)
-            assert written is not None
-            return Conflict(claim.first, written.digest, claim.digest)
+            digest = _early_digest(producer, claim.first) if written is None else written.digest
+            return Conflict(claim.first, digest, claim.digest)
         case Kind.EPOCH_MUST_START_AT_ZERO:
             return EpochMustStartAtZero(claim.epoch, claim.first)
         case Kind.EPOCH_AHEAD:

@@ -85,6 +85,7 @@ class _ProducerFields(msgspec.Struct, gc=False, array_like=True):
     epoch_first_digest: bytes = b""
     epoch_batch_count: int = 0
     displaced: tuple[str, ...] = ()
+    early_digests: tuple[bytes, ...] = ()
 
 
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")

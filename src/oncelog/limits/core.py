@@ -74,6 +74,9 @@ KAFKA_FENCE_EPOCH_MAX: Final = 32_767
 PRODUCER_BATCHES_REMEMBERED: Final = 5
 """Batches per producer whose offsets a retry can ask for: Kafka's window, the most such a client has in flight."""
 
+EARLY_AHEAD_MAX: Final = 5
+"""How far ahead of its turn a request may come and still wait for those before it: what a client has in flight."""
+
 PRODUCER_SESSIONS_DISPLACED: Final = 4
 """Sessions of earlier runs kept per producer, so that a zombie's first request is fenced and not taken for a restart.
 A run that was displaced four times over has missed four restarts of its own service."""

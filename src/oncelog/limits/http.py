@@ -25,9 +25,6 @@ HTTP_LIST_MAX: Final = 1_000
 HTTP_LIST_DEFAULT: Final = 100
 """Rows of a page that names no limit: a screen or two."""
 
-HTTP_EARLY_AHEAD_MAX: Final = 5
-"""How far ahead of its turn a request may come and still wait for those before it: what a client has in flight."""
-
 HTTP_EARLY_BYTES_MAX: Final = 64 * MIB
 """Bytes of all requests that wait for their turn. Beyond it a gap is answered at once."""
 

@@ -48,7 +48,8 @@ def _changed(headers: dict[str, str | None], changes: dict[str, str | None]) -> 
         (ds(Producer_Mode="rising"), ProducerClaim("http:p", 1, 2, 2, RISING, DIGEST)),
         (ds(Producer_Id="Zürich:1"), ProducerClaim("http:Zürich:1", 1, 2, 2, REQUESTS, DIGEST)),
         (ds(Producer_Seq="0009"), ProducerClaim("http:p", 1, 9, 9, REQUESTS, DIGEST)),
-        (x(), ProducerClaim("x:p", NOT_TOLD, 2, 2, REQUESTS, DIGEST, True, "", True)),
+        (x(), ProducerClaim("x:p", NOT_TOLD, 2, 2, REQUESTS, DIGEST, True, "", False)),
+        (x(X_Producer_Seq="5"), ProducerClaim("x:p", NOT_TOLD, 5, 5, REQUESTS, DIGEST, True, "", True)),
         (x(X_Producer_Session="s"), ProducerClaim("x:p", NOT_TOLD, 2, 2, REQUESTS, DIGEST, True, "s", False)),
         (x(X_Producer_Epoch="7"), ProducerClaim("x:p", 7, 2, 2, REQUESTS, DIGEST, True, "", True)),
         (

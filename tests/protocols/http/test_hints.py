@@ -49,7 +49,7 @@ class Told(NamedTuple):
 
 
 def tellers() -> Iterator[Told]:
-    for path in sorted([*SOURCES.glob("protocols/http/*.py"), *SOURCES.glob("servers/*.py")]):
+    for path in sorted([*SOURCES.glob("protocols/http/*.py"), *SOURCES.glob("servers/http/*.py")]):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
                 continue

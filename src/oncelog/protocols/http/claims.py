@@ -5,7 +5,7 @@ from typing import Final
 
 from oncelog import limits
 from oncelog.core.flat import ProducerClaim
-from oncelog.core.producer import NOT_TOLD, SequenceMode
+from oncelog.core.producer import NOT_TOLD, SequenceMode, waits_for_zero
 from oncelog.protocols.http.session import Key, Session
 
 SCOPE: Final = "http:"
@@ -179,7 +179,10 @@ def _x_claim(
         if not run:
             known = session.epoch_of(key)
             epoch = NOT_TOLD if known is None else known
-    return ProducerClaim(X_SCOPE + name, epoch, sequence, sequence, _REQUESTS, digest, True, run, not run)
+    claim = ProducerClaim(X_SCOPE + name, epoch, sequence, sequence, _REQUESTS, digest, True, run)
+    # Without a session a run may begin anywhere; its first sequences wait for a 0 before that is taken to be so.
+    claim.start_any = not run and not waits_for_zero(claim)
+    return claim
 
 
 def key_of(claim: ProducerClaim, topic: str, partition: int) -> Key:

@@ -24,6 +24,7 @@ from oncelog.core.outcome import (
     Stopping,
     StreamDone,
 )
+from oncelog.core.producer import having_waited, is_early, waits_for_zero
 from oncelog.engine.weight import size_of
 
 Key = tuple[str, int, str]
@@ -89,13 +90,14 @@ class EarlyRequests:
     ) -> bool:
         """Keep a refused request for a moment; False if its gap is to be told now. `reply` gets what comes of it once
         it is its turn, `reply_last` what comes of it if its turn does not come in time."""
-        if not isinstance(command, Claiming) or command.claim is None or not self._hold_s:
-            return False
-        ahead = gap.received - gap.expected
-        if not 0 < ahead <= limits.HTTP_EARLY_AHEAD_MAX:
+        if not isinstance(command, Claiming) or command.claim is None:
             return False
         held = Held(command, gap.received, reply, reply_last)
-        if self._bytes + held.bytes_ > limits.HTTP_EARLY_BYTES_MAX:
+        has_room = self._bytes + held.bytes_ <= limits.HTTP_EARLY_BYTES_MAX
+        if not self._hold_s or not has_room or not is_early(gap.expected, gap.received):
+            if waits_for_zero(command.claim):
+                self._call_soon(self._decide_for_good, held)
+                return True
             return False
         waiting = self.held.setdefault(_key(command, command.claim), {})
         waiting.setdefault(held.sequence, []).append(held)
@@ -127,6 +129,12 @@ class EarlyRequests:
 
     def _give_up(self, held: Held) -> None:
         self._let_go(held)
+        self._decide_for_good(held)
+
+    def _decide_for_good(self, held: Held) -> None:
+        """Whatever comes of it now is the answer."""
+        assert held.command.claim is not None
+        held.command.claim = having_waited(held.command.claim)
         self._submit(held.command, held.reply_last)
 
     def _let_go(self, held: Held) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, Protocol
 
+from oncelog.core.outcome import Stopping
 from oncelog.protocols.http import answers
+from oncelog.protocols.http.refusal_map import problem_of
 from oncelog.protocols.http.request import Request
 from oncelog.servers.http.reads import Reading
 from oncelog.servers.mount import Mount, MountedRequest, Sink
-
-STOPPING: Final = answers.problem(503, "stopping", "the server stops", retryable=True, headers=b"Retry-After: 1\r\n")
 
 _BODILESS: Final = (204, 304)
 
@@ -92,7 +92,7 @@ class MountedTurn(Reading):
         has_head = self._has_head
         self.cancel()
         self.slot.is_last = True
-        self.slot.done(b"" if has_head else STOPPING)
+        self.slot.done(b"" if has_head else problem_of(Stopping()))
 
     def refuse(self, answer: bytes) -> bool:
         """Something is wrong with the rest of the request: answer this, if nothing was answered yet."""
