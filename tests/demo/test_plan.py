@@ -27,7 +27,7 @@ def test_every_plan_kills_everybody_while_there_is_work_left(scale: float) -> No
         assert victims.count(SERVER) == 6
         assert victims.count(DRIVER) == 1
         producers = {share.producer for share in made.shares}
-        assert len(producers & set(victims)) == 4
+        assert len(producers & set(victims)) == len(FACES)
         for strike in made.strikes:
             if strike.moment is Moment.ORDERS:
                 assert 0 < strike.at < made.orders, f"seed {seed} waits for a moment that does not come: {strike}"

@@ -39,7 +39,12 @@ def prepared(shared: Running) -> dict[str, Any]:
     fence = shared.ask("POST", "/v1/applications/described").json["fence"]
     owner = b'{"application": "described", "fence": %d}' % fence
     stage = shared.ask("POST", "/v1/stages", owner, JSON).json["stage_id"]
-    return {"fence": fence, "stage": stage}
+    held = shared.ask("POST", "/v1/txns/t/begin", b"{}", JSON).json
+    assert held["epoch"] == 0
+    return {"fence": fence, "stage": stage, "pid": held["producer_id"]}
+
+
+HELD = b'"producer_id": {pid}, "epoch": 0'
 
 
 # Operation, target, body, status. What stands in braces is from `prepared`.
@@ -75,6 +80,34 @@ CALLS: list[tuple[str, str, bytes, int]] = [
     ("put /v1/cursors/{name}/{topic}", "/v1/cursors/e/described", b'{"frontier": 1}', 204),
     ("put /v1/cursors/{name}/{topic}", "/v1/cursors/e/described", b"{}", 400),
     ("delete /v1/cursors/{name}/{topic}", "/v1/cursors/e/described", b"", 204),
+    ("post /v1/txns/{txn_id}/begin", "/v1/txns/described-too/begin", b"{}", 200),
+    (
+        "post /v1/txns/{txn_id}/partitions",
+        "/v1/txns/t/partitions",
+        b'{%s, "partitions": [{"topic": "described"}]}' % HELD,
+        200,
+    ),
+    ("post /v1/txns/{txn_id}/groups", "/v1/txns/t/groups", b'{%s, "groups": ["g"]}' % HELD, 200),
+    (
+        "post /v1/txns/{txn_id}/offsets",
+        "/v1/txns/t/offsets",
+        b'{%s, "group": "g", "offsets": [{"topic": "described", "offset": 9}]}' % HELD,
+        200,
+    ),
+    (
+        "post /v1/txns/{txn_id}/append",
+        "/v1/txns/t/append",
+        b'{%s, "topic": "described", "sequence": 0, "records": [{"value": "t"}]}' % HELD,
+        200,
+    ),
+    ("get /v1/txns", "/v1/txns", b"", 200),
+    ("get /v1/txns/{txn_id}", "/v1/txns/t", b"", 200),
+    ("get /v1/txns/{txn_id}", "/v1/txns/nobody", b"", 404),
+    ("post /v1/txns/{txn_id}/end", "/v1/txns/t/end", b'{"producer_id": {pid}, "epoch": 5, "commit": true}', 403),
+    ("post /v1/txns/{txn_id}/end", "/v1/txns/t/end", b'{%s, "commit": true}' % HELD, 200),
+    ("post /v1/txns/{txn_id}/end", "/v1/txns/t/end", b'{%s, "commit": false}' % HELD, 409),
+    ("post /v1/txns/{txn_id}/groups", "/v1/txns/t/groups", b'{%s, "groups": ["g"]}' % HELD, 200),
+    ("post /v1/txns/{txn_id}/abort", "/v1/txns/t/abort", b"{%s}" % HELD, 200),
     ("get /v1/topics/{topic}", "/v1/topics/described", b"", 200),
     ("get /v1/topics/{topic}", "/v1/topics/nobody", b"", 404),
     ("put /v1/topics/{topic}", "/v1/topics/described-too", b'{"partitions": 1}', 201),

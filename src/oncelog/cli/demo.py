@@ -52,10 +52,12 @@ def demo_command(
     and Java 17 (`make run` installs both), except with --no-spark.
     """
     # Imported here: no other verb should pay for it.
-    from oncelog.demo.needs import missing
+    from oncelog.demo.needs import missing, missing_for_faces
     from oncelog.demo.run import DemoFailed, run_demo
     from oncelog.demo.verdict import show
 
+    if lacking := missing_for_faces():
+        end(exits.USAGE, lacking)
     if not no_spark and (lacking := missing()):
         end(exits.USAGE, lacking)
     folder = report.absolute().parent

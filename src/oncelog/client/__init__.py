@@ -49,7 +49,8 @@ from oncelog.client.packing import ProducerRecord, Record
 from oncelog.client.producer import AsyncIdempotentProducer
 from oncelog.client.reader import NOW, START, AsyncReader
 from oncelog.client.stream import AppendResult, AsyncStream, StreamHead
-from oncelog.client.sync import Client, IdempotentProducer, Reader, Stream
+from oncelog.client.sync import Client, IdempotentProducer, Reader, Stream, Transaction
+from oncelog.client.transaction import AsyncTransaction, TxnAppended, TxnHolder, TxnOffset, TxnPartition
 
 __all__ = [
     "NOW",
@@ -60,6 +61,7 @@ __all__ = [
     "AsyncIdempotentProducer",
     "AsyncReader",
     "AsyncStream",
+    "AsyncTransaction",
     "BatchResult",
     "BufferFull",
     "Client",
@@ -104,5 +106,10 @@ __all__ = [
     "StreamNew",
     "StreamReplaced",
     "TooLarge",
+    "Transaction",
+    "TxnAppended",
+    "TxnHolder",
+    "TxnOffset",
+    "TxnPartition",
     "Unreachable",
 ]

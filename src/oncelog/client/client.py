@@ -13,12 +13,13 @@ from oncelog.client.packing import HeadersGiven
 from oncelog.client.producer import AsyncIdempotentProducer
 from oncelog.client.reader import START, AsyncReader, OnGone
 from oncelog.client.stream import AppendResult, AsyncStream
+from oncelog.client.transaction import TIMEOUT_MS_DEFAULT, AsyncTransaction, Transactions
 from oncelog.client.wire import JSON, Answer
 
 URL_DEFAULT: Final = f"http://127.0.0.1:{PORT_DEFAULT}"
 
 
-class AsyncClient(Admin):
+class AsyncClient(Admin, Transactions):
     """A client of one server. Use it as `async with`, or call `close`. It connects when it is first needed."""
 
     def __init__(
@@ -75,6 +76,10 @@ class AsyncClient(Admin):
         return AsyncReader(
             self._caller, topic, offset=offset, partition=partition, live=live, cursor=cursor, on_gone=on_gone
         )
+
+    def transaction(self, txn_id: str, timeout_ms: int | None = TIMEOUT_MS_DEFAULT) -> AsyncTransaction:
+        """A transaction of this transactional id: `async with` begins it, and commits it at the end of the block."""
+        return AsyncTransaction(self._caller, txn_id, timeout_ms)
 
     async def call(
         self,

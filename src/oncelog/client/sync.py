@@ -27,6 +27,7 @@ from oncelog.client.packing import HeadersGiven, Item, Record, cost
 from oncelog.client.producer import AsyncIdempotentProducer
 from oncelog.client.reader import START, AsyncReader, OnGone
 from oncelog.client.stream import AsyncStream
+from oncelog.client.transaction import TIMEOUT_MS_DEFAULT, AsyncTransaction
 from oncelog.client.wire import JSON
 
 P = ParamSpec("P")
@@ -349,6 +350,29 @@ async def _make(stream: AsyncStream, options: ProducerOptions) -> AsyncIdempoten
     return AsyncIdempotentProducer(stream, **options)
 
 
+class Transaction:
+    """`AsyncTransaction` for threads."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncTransaction) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    begin = blocking(AsyncTransaction.begin)
+    append = blocking(AsyncTransaction.append)
+    commit_offsets = blocking(AsyncTransaction.commit_offsets)
+    commit = blocking(AsyncTransaction.commit)
+    abort = blocking(AsyncTransaction.abort)
+
+    def __enter__(self) -> "Transaction":
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.run(self._inner.__aexit__(kind, error, trace))
+
+
 class Client:
     """`AsyncClient`, waiting. Use it as `with`, or call `close`: it has a thread."""
 
@@ -396,6 +420,16 @@ class Client:
         )  # fmt: skip
         return Reader(self._thread, inner)
 
+    def transaction(self, txn_id: str, timeout_ms: int | None = TIMEOUT_MS_DEFAULT) -> Transaction:
+        """A transaction of this transactional id: `with` begins it, and commits it at the end of the block."""
+        return Transaction(self._thread, self._inner.transaction(txn_id, timeout_ms))
+
+    begin_transaction = blocking(AsyncClient.begin_transaction)
+    add_partitions_to_txn = blocking(AsyncClient.add_partitions_to_txn)
+    add_offsets_to_txn = blocking(AsyncClient.add_offsets_to_txn)
+    txn_offset_commit = blocking(AsyncClient.txn_offset_commit)
+    append_in_txn = blocking(AsyncClient.append_in_txn)
+    end_transaction = blocking(AsyncClient.end_transaction)
     append = blocking(AsyncClient.append)
     create_topic = blocking(AsyncClient.create_topic)
     topic = blocking(AsyncClient.topic)

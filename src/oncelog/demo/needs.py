@@ -7,6 +7,20 @@ PACKAGES: Final = ("pyspark", "pyarrow", "deltalake")
 CLIENTS: Final = {"nats": "nats-py"}
 """Clients of other protocols that the demo writes with: what is imported, and the package that has it."""
 
+FACE_PACKAGES: Final = {"confluent_kafka": "confluent-kafka"}
+"""What the producers of some faces need: module and package."""
+
+
+def missing_for_faces() -> str:
+    """What the producers lack and how to get it, in one sentence; empty if everything is there."""
+    absent = [package for module, package in FACE_PACKAGES.items() if importlib.util.find_spec(module) is None]
+    if not absent:
+        return ""
+    return (
+        f"the demo writes through every face, and {', '.join(absent)} is not installed: run `make run`, which installs "
+        "what it needs, or pip install 'oncelog[demo]'"
+    )
+
 
 def missing() -> str:
     """What Spark lacks and how to get it, in one sentence; empty if everything is there."""

@@ -23,8 +23,8 @@ PRODUCER: Final = "producer"
 
 SERVER_STRIKES_WRITING: Final = 4
 SERVER_STRIKES_SPARK: Final = 2
-PRODUCER_STRIKES: Final = 4
-"""At any scale: a larger run has more writes, not more kills. Each server kill costs two seconds."""
+"""At any scale: a larger run has more writes, not more kills. Each server kill costs two seconds. Of the producers, one
+of each face dies."""
 
 DRIVER_STRIKE_BATCH: Final = range(1, 4)
 """When the driver dies: it has published something by then, and every run has so many batches."""
@@ -98,7 +98,9 @@ def planned(seed: int, scale: float, shares: Sequence[Share], *, spark: bool = T
         Strike(Moment.ORDERS, place, chance.uniform(0, 0.2), SERVER, chance.uniform(0.1, 0.6))
         for place in _spread(chance, orders, SERVER_STRIKES_WRITING)
     ]
-    victims = chance.sample([share.producer for share in shares], min(PRODUCER_STRIKES, len(shares)))
+    faces = list(dict.fromkeys(share.face for share in shares))
+    victims = [chance.choice([share.producer for share in shares if share.face == face]) for face in faces]
+    chance.shuffle(victims)
     strikes += [
         Strike(Moment.ORDERS, place, chance.uniform(0, 0.1), victim, chance.uniform(0.0, 0.4))
         # Early enough that the victim still has something to write, whichever it is.

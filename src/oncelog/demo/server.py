@@ -15,10 +15,10 @@ from oncelog.demo.network import HOST
 from oncelog.demo.processes import kill_session, session_gone
 from oncelog.errors import OncelogError
 
-PROTOCOLS: Final = ("http", "nats")
+PROTOCOLS: Final = ("http", "kafka", "nats")
 """The faces that the server of the demo opens: a face that producers of the demo write through is named here."""
 
-ADVERTISED: Final[tuple[str, ...]] = ()
+ADVERTISED: Final[tuple[str, ...]] = ("kafka",)
 """Those of them whose clients connect to the address that the server names, not to the one that they were given."""
 
 READY_WITHIN_S: Final = 60.0

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from oncelog.protocols.http import admin, commit_body, routes
+from oncelog.protocols.http import admin, commit_body, routes, txns
 from oncelog.protocols.http.actions import Done
 from oncelog.protocols.http.openapi import DESCRIPTION
 from tests.protocols.http.json_schema import KNOWN, flaws, resolved
@@ -160,7 +160,7 @@ def test_problem_of_the_documentation_is_what_the_schema_says() -> None:
     [
         ("Commit", commit_body._Commit),
         ("Publish", commit_body._Publish),
-        ("Record", commit_body._Record),
+        ("Record", commit_body.RecordBody),
         ("CursorMove", commit_body.CursorBody),
         ("CursorPut", admin._CursorPut),
         ("TopicPut", admin._TopicPut),
@@ -169,6 +169,15 @@ def test_problem_of_the_documentation_is_what_the_schema_says() -> None:
         ("DeleteRecords", admin._DeleteRecords),
         ("StagePost", admin._StagePost),
         ("StagesDrop", admin._Drop),
+        ("TxnBegin", txns._Begin),
+        ("TxnPlace", txns._Place),
+        ("TxnPartitions", txns._Partitions),
+        ("TxnGroups", txns._Groups),
+        ("TxnOffset", txns._Offset),
+        ("TxnOffsets", txns._Offsets),
+        ("TxnAppend", txns._Append),
+        ("TxnEnd", txns._End),
+        ("TxnAbort", txns._Holder),
     ],
 )
 def test_body_has_the_members_that_are_taken(name: str, struct: type[msgspec.Struct]) -> None:

@@ -6,10 +6,18 @@ from oncelog.demo.faces.face import Face
 from oncelog.demo.faces.http_commits import HttpCommits
 from oncelog.demo.faces.http_ids import HttpIds
 from oncelog.demo.faces.http_producers import ClientProducers, HeaderProducers
+from oncelog.demo.faces.kafka_transactions import KafkaTransactions
 from oncelog.demo.faces.nats_batches import NatsBatches
 from oncelog.demo.plan import Share
 
-FACES: Final[tuple[Face, ...]] = (HttpCommits(), ClientProducers(), HeaderProducers(), HttpIds(), NatsBatches())
+FACES: Final[tuple[Face, ...]] = (
+    HttpCommits(),
+    ClientProducers(),
+    HeaderProducers(),
+    HttpIds(),
+    KafkaTransactions(),
+    NatsBatches(),
+)
 
 
 def face_of(name: str) -> Face:

@@ -120,6 +120,17 @@ class ListProducers:
         self.limit = limit
 
 
+class ListTxns:
+    """Transactions by id."""
+
+    __slots__ = ("after", "limit", "prefix")
+
+    def __init__(self, prefix: str, after: str, limit: int) -> None:
+        self.prefix = prefix
+        self.after = after
+        self.limit = limit
+
+
 class ListCursors:
     """A page of cursors, by name and stream."""
 
@@ -165,6 +176,7 @@ Action = (
     | ListStreams
     | ListProducers
     | ListCursors
+    | ListTxns
     | Receipt
     | Health
     | Metrics

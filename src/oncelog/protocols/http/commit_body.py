@@ -23,7 +23,9 @@ class _Base64(msgspec.Struct, forbid_unknown_fields=True):
     base64: str
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=True):
+class RecordBody(msgspec.Struct, forbid_unknown_fields=True):
+    """One record of a JSON body."""
+
     value: str | None = None
     json: msgspec.Raw = msgspec.Raw()
     base64: str | None = None
@@ -34,7 +36,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Append(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
-    records: list[_Record]
+    records: list[RecordBody]
     partition: int = 0
     message_id: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -161,7 +163,7 @@ def _append(number: int, append: _Append, now_ms: int) -> c.CommitAppend:
     if not append.records:
         raise BodyInvalid(f"appends[{number}].records holds at least one record")
     records = [
-        _record(f"appends[{number}].records[{delta}]", delta, record, now_ms)
+        record_of(f"appends[{number}].records[{delta}]", delta, record, now_ms)
         for delta, record in enumerate(append.records)
     ]
     message_id = _named(f"appends[{number}].message_id", append.message_id).encode("utf-8", "surrogatepass")
@@ -175,7 +177,8 @@ def _named(place: str, name: str | msgspec.UnsetType) -> str:
     return "" if name is msgspec.UNSET else name
 
 
-def _record(place: str, delta: int, record: _Record, now_ms: int) -> codec.Record:
+def record_of(place: str, delta: int, record: RecordBody, now_ms: int) -> codec.Record:
+    """The record as the codec takes it. Raises BodyInvalid."""
     raw = bytes(record.json)
     given = (record.value is not None) + bool(raw) + (record.base64 is not None)
     if given != 1:

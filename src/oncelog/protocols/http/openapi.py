@@ -70,6 +70,7 @@ def _operation(
 
 _TOPIC: Final = _path("topic", "Percent-encoded, but for its `/`.")
 _NAME: Final = _path("name", "Percent-encoded, its `/` too.")
+_TXN: Final = _path("txn_id", "The transactional id, percent-encoded, its `/` too.")
 _PARTITION: Final = _query("partition", "Which partition.", PLACE["partition"])
 _PAGE: Final = (
     _query("prefix", "Only names that begin with this."),
@@ -213,6 +214,90 @@ _PATHS: Final[dict[str, dict[str, Schema]]] = {
         "delete": _operation(
             "deleteCursor", "Forget a cursor", _NOTHING, (400, 404), parameters=(_NAME, _TOPIC, _PARTITION)
         ),
+    },
+    "/v1/txns": {
+        "get": _operation("listTxns", "All transactions, by id", _listed("txns", "Txn"), (400,), parameters=_PAGE)
+    },
+    "/v1/txns/{txn_id}": {
+        "get": _operation("getTxn", "One transaction", _one("Its state.", "Txn"), (400, 404), parameters=(_TXN,))
+    },
+    "/v1/txns/{txn_id}/begin": {
+        "post": _operation(
+            "beginTxn",
+            "Take a transactional id over: the holder before is fenced, and its transaction aborted",
+            _one("Who holds the transactional id.", "TxnHolder"),
+            (400, 403, 404, 409, *_WRITES),
+            parameters=(_TXN,),
+            body=_body("TxnBegin", {"timeout_ms": 60_000}),
+        )
+    },
+    "/v1/txns/{txn_id}/partitions": {
+        "post": _operation(
+            "addTxnPartitions",
+            "Name partitions that the transaction will write to, all or none",
+            _one("Who holds the transactional id.", "TxnHolder"),
+            (400, 403, 404, 409, *_WRITES),
+            parameters=(_TXN,),
+            body=_body(
+                "TxnPartitions", {"producer_id": 7, "epoch": 0, "partitions": [{"topic": "orders", "partition": 0}]}
+            ),
+        )
+    },
+    "/v1/txns/{txn_id}/groups": {
+        "post": _operation(
+            "addTxnGroups",
+            "Name consumer groups whose offsets the transaction will commit",
+            _one("Who holds the transactional id.", "TxnHolder"),
+            (400, 403, 404, 409, *_WRITES),
+            parameters=(_TXN,),
+            body=_body("TxnGroups", {"producer_id": 7, "epoch": 0, "groups": ["billing"]}),
+        )
+    },
+    "/v1/txns/{txn_id}/offsets": {
+        "post": _operation(
+            "commitTxnOffsets",
+            "Offsets that count once the transaction commits",
+            _one("Who holds the transactional id.", "TxnHolder"),
+            (400, 403, 404, 409, *_WRITES),
+            parameters=(_TXN,),
+            body=_body(
+                "TxnOffsets",
+                {"producer_id": 7, "epoch": 0, "group": "billing", "offsets": [{"topic": "orders", "offset": 150}]},
+            ),
+        )
+    },
+    "/v1/txns/{txn_id}/append": {
+        "post": _operation(
+            "appendTxn",
+            "Write records; a retry with the same sequence is a duplicate",
+            _one("Where they lie; they are visible once the transaction commits.", "TxnAppended"),
+            (400, 403, 404, 409, *_WRITES),
+            parameters=(_TXN,),
+            body=_body(
+                "TxnAppend",
+                {"producer_id": 7, "epoch": 0, "topic": "orders", "sequence": 0, "records": [{"json": {"order": 7}}]},
+            ),
+        )
+    },
+    "/v1/txns/{txn_id}/end": {
+        "post": _operation(
+            "endTxn",
+            "Commit or abort: the answer means that every partition shows it",
+            _one("Who holds the transactional id.", "TxnHolder"),
+            (400, 403, 404, 409, *_WRITES),
+            parameters=(_TXN,),
+            body=_body("TxnEnd", {"producer_id": 7, "epoch": 0, "commit": True}),
+        )
+    },
+    "/v1/txns/{txn_id}/abort": {
+        "post": _operation(
+            "abortTxn",
+            "End somebody else's transaction, named by the holder that was seen",
+            _one("Who holds the transactional id.", "TxnHolder"),
+            (400, 403, 404, 409, *_WRITES),
+            parameters=(_TXN,),
+            body=_body("TxnAbort", {"producer_id": 7, "epoch": 0}),
+        )
     },
     "/v1/topics/{topic}": {
         "get": _operation("getTopic", "A topic", _one("Its settings.", "Topic"), (400, 404), parameters=(_TOPIC,)),

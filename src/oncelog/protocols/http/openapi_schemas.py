@@ -81,6 +81,8 @@ PRODUCER: Final = {
     "used_ms": number(),
 }
 
+_TXN_HOLDER: Final = {"producer_id": number(), "epoch": number()}
+
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": {
         "type": "object",
@@ -202,6 +204,52 @@ SCHEMAS: Final[dict[str, Schema]] = {
         pinned=flag(),
         used_ms=number(),
     ),
+    "Txn": told(
+        txn_id=text(),
+        state=text("Kafka's states in lower case, as in `ongoing` or `complete_commit`."),
+        **_TXN_HOLDER,
+        timeout_ms=number(),
+        started_ms={"type": ["integer", "null"], "description": "Of an open one."},
+        ends_ms={"type": ["integer", "null"], "description": "Of an open one: when the server aborts it."},
+        updated_ms=number(),
+        groups=list_(text()),
+        partitions=list_(told(topic=text(), partition=number())),
+        holds=list_(
+            told(topic=text(), partition=number(), offset=number()),
+            description="Streams whose committed readers wait for it, and from where.",
+        ),
+    ),
+    "TxnHolder": told(**_TXN_HOLDER),
+    "TxnAppended": told(first=number(), next=number(), duplicate=flag()),
+    "TxnBegin": taken(
+        "",
+        timeout_ms={"type": ["integer", "null"]},
+        producer_id=number(low=-1, default=-1),
+        epoch=number(low=-1, default=-1),
+    ),
+    "TxnPlace": taken("topic", topic=text(), partition=number(default=0)),
+    "TxnPartitions": taken("producer_id epoch partitions", **_TXN_HOLDER, partitions=list_(ref("TxnPlace"))),
+    "TxnGroups": taken("producer_id epoch groups", **_TXN_HOLDER, groups=list_(text())),
+    "TxnOffset": taken(
+        "topic offset",
+        topic=text(),
+        offset=number(),
+        partition=number(default=0),
+        metadata={"type": ["string", "null"]},
+    ),
+    "TxnOffsets": taken(
+        "producer_id epoch group offsets", **_TXN_HOLDER, group=text(), offsets=list_(ref("TxnOffset"))
+    ),
+    "TxnAppend": taken(
+        "producer_id epoch topic sequence records",
+        **_TXN_HOLDER,
+        topic=text(),
+        sequence=number("Counts the records of this producer in this partition, from 0 on in an epoch."),
+        records=list_(ref("Record"), minItems=1),
+        partition=number(default=0),
+    ),
+    "TxnEnd": taken("producer_id epoch commit", **_TXN_HOLDER, commit=flag()),
+    "TxnAbort": taken("producer_id epoch", **_TXN_HOLDER),
     "CursorPut": taken("frontier", frontier=number(), metadata=text(default=""), pinned=flag(default=False)),
     "Topic": told(name=text(), partitions=number(low=1), **_SETTINGS, id_zone=text(), created_ms=number()),
     "TopicPut": taken(

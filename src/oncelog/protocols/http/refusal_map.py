@@ -147,6 +147,25 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
     ),
 }
 
+TXN_FENCED: Final = Rule(
+    403,
+    "a newer holder of this transactional id exists: epoch {epoch}",
+    "another run has taken over, or the transaction timed out: begin again, or stop this run",
+    code="txn_fenced",
+)
+TXN_CONCURRENT: Final = Rule(
+    409,
+    "the transaction of the holder before was ended just now",
+    "send the same request again",
+    code="txn_concurrent",
+)
+TXN_UNKNOWN: Final = Rule(
+    404,
+    "no transaction of this id and producer id is known",
+    "begin answers the producer id and the epoch that every other call carries",
+    code="txn_unknown",
+)
+
 NO_TOPIC: Final = Rule(
     404, "there is no stream {topic!r}", "create it first: PUT the stream's URL, or stream(…).create() in Python"
 )
@@ -231,6 +250,12 @@ def _rule_of(refusal: o.Refusal) -> Rule:
             return EPOCH_UNKNOWN
         case o.OffsetAhead(offset=int(offset)) if offset < 0:
             return BELOW_ZERO
+        case o.TxnRefused(reason="FENCED"):
+            return TXN_FENCED
+        case o.TxnRefused(reason="CONCURRENT"):
+            return TXN_CONCURRENT
+        case o.TxnRefused(reason="MAPPING"):
+            return TXN_UNKNOWN
         case o.NotFound(what="producer"):
             return NO_PRODUCER
     return RULES[type(refusal)]

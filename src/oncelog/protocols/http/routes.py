@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from oncelog import limits
 from oncelog.core.command import DeleteTopic
 from oncelog.core.outcome import TopicDone
-from oncelog.protocols.http import admin, answers, append, read
+from oncelog.protocols.http import admin, answers, append, read, txns
 from oncelog.protocols.http.actions import Action, Cut, Done, Health, Metrics, Stand, Stood, Submit
 from oncelog.protocols.http.claims import refuse_of_one_append
 from oncelog.protocols.http.commit_body import BodyInvalid
@@ -21,6 +21,7 @@ from oncelog.protocols.http.target import Query, TargetInvalid, decoded, digits,
 
 STREAM: Final = b"/v1/stream/"
 STREAM_ALIAS: Final = b"/stream/"
+TXNS: Final = b"/v1/txns/"
 
 NAMES_REMEMBERED_MAX: Final = 10_000
 
@@ -152,6 +153,8 @@ class Router:
             if not (get if allowed == b"GET" else method == allowed):
                 return _not_allowed(allowed.decode())
             return action(_Asked(request, query, now_ms, self._name_of))
+        if path.startswith(TXNS):
+            return txns.txn(request, path[len(TXNS) :], now_ms, self._name_of)
         for prefix, action_of in (
             (b"/v1/topics/", self._topic),
             (b"/v1/receipts/", _receipt),
@@ -266,6 +269,7 @@ _FIXED: Final[dict[bytes, tuple[bytes, Callable[[_Asked], Action]]]] = {
     b"/v1/streams": (b"GET", lambda asked: admin.list_streams(asked.query)),
     b"/v1/producers": (b"GET", lambda asked: admin.list_producers(asked.query)),
     b"/v1/cursors": (b"GET", lambda asked: admin.list_cursors(asked.query)),
+    b"/v1/txns": (b"GET", lambda asked: txns.list_txns(asked.query)),
 }
 
 

@@ -2,8 +2,6 @@
 
 from typing import Any, Final
 
-import msgspec
-
 from oncelog.core.command import ConfigureTopic
 from oncelog.core.outcome import Outcome, Refusal
 from oncelog.core.rows import Topic
@@ -12,7 +10,15 @@ from oncelog.protocols.kafka.codes import Code
 from oncelog.protocols.kafka.gather import Gather
 from oncelog.protocols.kafka.refusal_map import code_of, text_of
 from oncelog.protocols.kafka.session import Call
-from oncelog.protocols.kafka.topic_settings import PREFIX, SETTINGS, can_spell, canonical, config_of, refused, value_of
+from oncelog.protocols.kafka.topic_settings import (
+    SETTINGS,
+    can_spell,
+    canonical,
+    config_of,
+    refused,
+    set_values,
+    value_of,
+)
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -117,9 +123,7 @@ def incremental_alter_configs(broker: Broker, call: Call) -> None:
 
 def _changed(topic: Topic, configs: list[dict[str, Any]]) -> dict[str, str | None] | str:
     """The settings after the change; or what is wrong with it."""
-    values: dict[str, str | None] = {
-        name.removeprefix(PREFIX): value for name, value in topic.config.attributes.items() if name.startswith(PREFIX)
-    }
+    values = set_values(topic)
     for each in configs:
         name, value, operation = canonical(each["name"]), each["value"], each["config_operation"]
         if operation == DELETE:
@@ -164,12 +168,7 @@ class _Altering:
             row["error_message"] = values if wrong is None else wrong.problem
             return
         if not self._validate_only:
-            kept = {key: value for key, value in topic.config.attributes.items() if not key.startswith(PREFIX)}
-            config = config_of(values)
-            attributes = kept | config.attributes
-            self._gather.submit(
-                ConfigureTopic(name, msgspec.structs.replace(topic.config, attributes=attributes)), self._told(row)
-            )
+            self._gather.submit(ConfigureTopic(name, config_of(values, topic.config)), self._told(row))
 
     def _told(self, row: dict[str, Any]) -> Any:
         def told(outcome: Outcome) -> None:

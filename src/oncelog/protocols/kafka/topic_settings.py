@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from oncelog import limits
 from oncelog.core.rows import Topic, TopicConfig
 
@@ -122,14 +124,41 @@ def refused(changes: Mapping[str, str | None]) -> SettingRefused | None:
     return None
 
 
-def config_of(values: Mapping[str, str | None]) -> TopicConfig:
-    """The configuration of a new topic."""
-    attributes = {PREFIX + canonical(name): value for name, value in values.items() if value is not None}
-    return TopicConfig(attributes=attributes)
+_RETENTION: Final = {"retention.ms": "retention_ms", "retention.bytes": "retention_bytes"}
+"""Settings that every face shares: the topic has fields of its own for them, in which 0 is no limit."""
+
+
+def config_of(values: Mapping[str, str | None], base: TopicConfig | None = None) -> TopicConfig:
+    """The configuration of a topic with these settings of Kafka, and everything else as in `base`."""
+    base = base or TopicConfig()
+    kept = {name: value for name, value in base.attributes.items() if not name.startswith(PREFIX)}
+    chosen = {canonical(name): value for name, value in values.items() if value is not None}
+    limits_ = {field: _limit(chosen.pop(name, "-1")) for name, field in _RETENTION.items()}
+    attributes = kept | {PREFIX + name: value for name, value in chosen.items()}
+    return msgspec.structs.replace(base, attributes=attributes, **limits_)
+
+
+def _limit(value: str) -> int:
+    """Kafka's 0 is as little as possible, its -1 is no limit."""
+    return 0 if int(value) < 0 else max(1, int(value))
+
+
+def set_values(topic: Topic) -> dict[str, str | None]:
+    """The settings of Kafka that were set on a topic."""
+    values: dict[str, str | None] = {
+        name.removeprefix(PREFIX): value for name, value in topic.config.attributes.items() if name.startswith(PREFIX)
+    }
+    for name, field in _RETENTION.items():
+        if limit := getattr(topic.config, field):
+            values[name] = str(limit)
+    return values
 
 
 def value_of(topic: Topic, name: str) -> tuple[str, bool]:
     """(value, whether it was set on the topic)."""
+    if name in _RETENTION:
+        limit = getattr(topic.config, _RETENTION[name])
+        return (str(limit), True) if limit else (SETTINGS[name].default, False)
     stored = topic.config.attributes.get(PREFIX + name)
     return (SETTINGS[name].default, False) if stored is None else (stored, True)
 

@@ -9,11 +9,13 @@ from oncelog.core.command import GetReceipt
 from oncelog.core.flat import Producer
 from oncelog.core.outcome import Outcome, ReceiptFound, Refusal, TopicMissing
 from oncelog.core.query import producer_found
+from oncelog.core.txn import Txn
 from oncelog.engine.listing import ListedCursor, Page
 from oncelog.engine.provenance import WrittenBy
 from oncelog.engine.seek import Stood
 from oncelog.protocols.http import actions, admin, answers
 from oncelog.protocols.http.refusal_map import problem_of
+from oncelog.protocols.http.txns import txn_row
 from oncelog.servers.counts import Counts
 from oncelog.servers.face import FaceContext
 from oncelog.servers.metrics import Now, exposition
@@ -47,6 +49,8 @@ class Asks:
                 self._producers(action, answer)
             case actions.ListCursors():
                 self._cursors(action, answer)
+            case actions.ListTxns():
+                self._txns(action, answer)
             case actions.Receipt():
                 self._receipt(action, answer)
             case actions.PublishNamed():
@@ -161,6 +165,15 @@ class Asks:
             answer(admin.listed("cursors", rows, None if next_ is None else f"{next_[0]}/{next_[1]}"))
 
         self._engine.lookups.cursors(action.prefix, action.after, action.limit, told)
+
+    def _txns(self, action: actions.ListTxns, answer: Answer) -> None:
+        lookups = self._engine.lookups
+
+        def on_page(page: Page[Txn]) -> None:
+            rows = [txn_row(row, lookups.name_of) for _, row in page.rows]
+            answer(admin.listed("txns", rows, page.next))
+
+        lookups.txns(action.prefix, action.after, action.limit, on_page)
 
     def _publish(self, action: actions.PublishNamed, answer: Answer) -> None:
         def told(outcome: Outcome) -> None:
