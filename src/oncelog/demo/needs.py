@@ -4,21 +4,18 @@ import importlib.util
 from typing import Final
 
 PACKAGES: Final = ("pyspark", "pyarrow", "deltalake")
-CLIENTS: Final = {"nats": "nats-py"}
+CLIENTS: Final = {"confluent_kafka": "confluent-kafka", "nats": "nats-py"}
 """Clients of other protocols that the demo writes with: what is imported, and the package that has it."""
-
-FACE_PACKAGES: Final = {"confluent_kafka": "confluent-kafka"}
-"""What the producers of some faces need: module and package."""
 
 
 def missing_for_faces() -> str:
     """What the producers lack and how to get it, in one sentence; empty if everything is there."""
-    absent = [package for module, package in FACE_PACKAGES.items() if importlib.util.find_spec(module) is None]
+    absent = [package for module, package in CLIENTS.items() if importlib.util.find_spec(module) is None]
     if not absent:
         return ""
     return (
-        f"the demo writes through every face, and {', '.join(absent)} is not installed: run `make run`, which installs "
-        "what it needs, or pip install 'oncelog[demo]'"
+        f"the demo writes with the clients of other protocols, and {', '.join(absent)} is not installed: run "
+        "`make run`, which installs what it needs, or pip install 'oncelog[demo]'"
     )
 
 
@@ -29,12 +26,6 @@ def missing() -> str:
         return (
             f"the demo runs its pipelines on Spark, and {', '.join(absent)} is not installed: say `make run`, which "
             "installs what it needs, or pip install 'oncelog[spark]', or leave the pipelines out with --no-spark"
-        )
-    clients = [package for module, package in CLIENTS.items() if importlib.util.find_spec(module) is None]
-    if clients:
-        return (
-            f"the demo writes with the clients of other protocols, and {', '.join(clients)} is not installed: say "
-            "`make run`, which installs what it needs, or pip install 'oncelog[demo]'"
         )
     from oncelog.spark import java
 

@@ -90,7 +90,8 @@ class Engine:
         self._index = store.index
         self._building = IndexBuilding(builder, loop, self._built, self._index_full, self._fail, self._notice)
         self._timers = store.timers
-        store.timers.timeouts = settings.txn_timeouts
+        store.timers.timeouts = self.txn_timeouts = settings.txn_timeouts
+        """How long txns may take: what faces put into `InitProducer`."""
         self.view = store.view
         self.commits = CommitLoop(store.state, store.journal, store.index, store.places, store.view, clock)
         self.commits.on_applied = store.timers.applied

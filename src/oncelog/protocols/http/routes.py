@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from oncelog import limits
 from oncelog.core.command import DeleteTopic
 from oncelog.core.outcome import TopicDone
+from oncelog.core.txn import DEFAULT_TIMEOUTS, TxnTimeouts
 from oncelog.protocols.http import admin, answers, append, read, txns
 from oncelog.protocols.http.actions import Action, Cut, Done, Health, Metrics, Stand, Stood, Submit
 from oncelog.protocols.http.claims import refuse_of_one_append
@@ -54,10 +55,18 @@ class _Asked(NamedTuple):
 class Router:
     """Turns requests into actions. One per server; what a connection remembers comes with each request."""
 
-    def __init__(self, name_of: admin.NameOf, *, x_producer_strict: bool = False, browser_writes: bool = False) -> None:
+    def __init__(
+        self,
+        name_of: admin.NameOf,
+        *,
+        x_producer_strict: bool = False,
+        browser_writes: bool = False,
+        txn_timeouts: TxnTimeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
         self._name_of = name_of
         self._strict = x_producer_strict
         self._browser_writes = browser_writes
+        self._txn_timeouts = txn_timeouts
         self._names: dict[bytes, str] = {}
         """Paths of streams that were written to, as they were sent: they come again and again."""
 
@@ -154,7 +163,7 @@ class Router:
                 return _not_allowed(allowed.decode())
             return action(_Asked(request, query, now_ms, self._name_of))
         if path.startswith(TXNS):
-            return txns.txn(request, path[len(TXNS) :], now_ms, self._name_of)
+            return txns.txn(request, path[len(TXNS) :], now_ms, self._name_of, self._txn_timeouts)
         for prefix, action_of in (
             (b"/v1/topics/", self._topic),
             (b"/v1/receipts/", _receipt),

@@ -83,7 +83,7 @@ def list_txns(query: Query) -> Action:
     return ListTxns(query.text("prefix") or "", query.text("after") or "", limit)
 
 
-def txn(request: Request, rest: bytes, now_ms: int, name_of: NameOf) -> Action:
+def txn(request: Request, rest: bytes, now_ms: int, name_of: NameOf, timeouts: TxnTimeouts) -> Action:
     """`/v1/txns/<id>` and `/v1/txns/<id>/<verb>`. A transactional id with a slash has it encoded."""
     raw_id, slash, verb = rest.partition(b"/")
     txn_id = decoded(raw_id)
@@ -97,9 +97,11 @@ def txn(request: Request, rest: bytes, now_ms: int, name_of: NameOf) -> Action:
         return Submit(c.GetTxn(txn_id), _rendered(o.TxnFound, lambda found: answers.json(txn_row(found.txn, name_of))))
     if request.method != b"POST":
         return Done(answers.problem(405, "method_not_allowed", "this path takes POST", headers=b"Allow: POST\r\n"))
+    if verb == b"begin":
+        return _begin(txn_id, bytes(request.body) or b"{}", timeouts)
     make = _VERBS.get(verb)
     if make is None:
-        verbs = ", ".join(name.decode() for name in _VERBS)
+        verbs = ", ".join(["begin", *(name.decode() for name in _VERBS)])
         raise TargetInvalid(f"the path ends with one of {verbs}, not {decoded(verb)[:40]!r}")
     return make(txn_id, bytes(request.body) or b"{}", now_ms)
 
@@ -118,9 +120,9 @@ def _held(done: o.TxnDone) -> bytes:
     return answers.json({"producer_id": done.producer_id, "epoch": done.epoch})
 
 
-def _begin(txn_id: str, body: bytes, _now_ms: int) -> Action:
+def _begin(txn_id: str, body: bytes, timeouts: TxnTimeouts) -> Action:
     asked: _Begin = parsed(body, _Begin)
-    command = c.InitProducer(txn_id, asked.timeout_ms, asked.producer_id, asked.epoch, timeouts=TxnTimeouts())
+    command = c.InitProducer(txn_id, asked.timeout_ms, asked.producer_id, asked.epoch, timeouts=timeouts)
     return Submit(command, _rendered(o.TxnDone, _held))
 
 
@@ -192,7 +194,6 @@ def _abort(txn_id: str, body: bytes, _now_ms: int) -> Action:
 
 
 _VERBS: Final[dict[bytes, Callable[[str, bytes, int], Action]]] = {
-    b"begin": _begin,
     b"partitions": _partitions,
     b"groups": _groups,
     b"offsets": _offsets,

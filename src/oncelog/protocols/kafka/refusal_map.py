@@ -13,6 +13,9 @@ from oncelog.protocols.kafka.codes import Code
 _CODES: Final[dict[type[o.Refusal], Code]] = {
     o.NameInvalid: Code.INVALID_TOPIC_EXCEPTION,
     o.TopicMissing: Code.UNKNOWN_TOPIC_OR_PARTITION,
+    o.NatsNameTaken: Code.INVALID_TOPIC_EXCEPTION,
+    o.ConsumerExists: Code.INVALID_REQUEST,
+    o.EnvelopeInvalid: Code.INVALID_RECORD,
     o.TopicExists: Code.TOPIC_ALREADY_EXISTS,
     o.ContentTypeMismatch: Code.INVALID_RECORD,
     o.StreamClosedRefusal: Code.POLICY_VIOLATION,

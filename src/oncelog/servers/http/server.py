@@ -31,6 +31,7 @@ class HttpServer(Server):
             engine.lookups.name_of,
             x_producer_strict=settings.x_producer_strict,
             browser_writes=settings.browser_writes,
+            txn_timeouts=engine.txn_timeouts,
         )
         early = EarlyRequests(engine.submit, loop.call_later, loop.call_soon, settings.early_hold_ms)
         budget = BodyBudget(limits.HTTP_BODIES_BYTES_MAX)

@@ -1,12 +1,8 @@
 """The Kafka server: its sockets, and one session of the protocol for each."""
 
-import base64
-import hashlib
-import os
-import secrets
 from collections.abc import Iterable
-from pathlib import Path
 
+from oncelog.core.txn import TxnTimeouts
 from oncelog.protocols.kafka.broker import Broker, BrokerSettings
 from oncelog.protocols.kafka.dispatch import Dispatch
 from oncelog.protocols.kafka.session import Endpoint, Session
@@ -32,7 +28,7 @@ class KafkaServer:
         assert isinstance(settings, KafkaSettings)
         self.settings = settings
         self.counts = Counts()
-        chosen = broker_settings(settings, cluster_id(context.journal))
+        chosen = broker_settings(settings, context.cluster_id, context.engine.txn_timeouts)
         self.broker = Broker(EngineLog(context.engine, context.loop), chosen, self._malformed)
         self.dispatch = Dispatch(self.broker)
         self.listener = Listener(context, settings, self.counts, lambda: Connection(self))
@@ -51,13 +47,7 @@ class KafkaServer:
         self.counts.malformed += 1
 
 
-def cluster_id(journal: Path | None) -> str:
-    """22 characters, as Kafka's: the same for every start of one log, another one for every log in memory."""
-    name = secrets.token_bytes(16) if journal is None else os.fsencode(journal.resolve())
-    return base64.urlsafe_b64encode(hashlib.sha256(name).digest()[:16]).decode().rstrip("=")
-
-
-def broker_settings(settings: KafkaSettings, cluster: str) -> BrokerSettings:
+def broker_settings(settings: KafkaSettings, cluster: str, timeouts: TxnTimeouts) -> BrokerSettings:
     """What the protocol needs to know of the configuration."""
     return BrokerSettings(
         cluster,
@@ -67,6 +57,7 @@ def broker_settings(settings: KafkaSettings, cluster: str) -> BrokerSettings:
         txn_partitions_max=settings.txn_partitions_max,
         transactional_ids=tuple(settings.transactional_ids.split()),
         reject_timeout=settings.txn_timeout_policy == "reject",
+        timeouts=timeouts,
     )
 
 
