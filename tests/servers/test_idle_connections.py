@@ -117,6 +117,8 @@ def test_clients_that_use_up_all_descriptors_do_not_end_the_server(tmp_path: Pat
         "data": str(tmp_path / "log"),
         "storage.segment_bytes": 64 * KIB,
         "http.connections_max": 20_000,
+        "kafka.enabled": False,
+        "nats.enabled": False,
     }
     with process(files_max=200, **settings) as server, contextlib.ExitStack() as stack:
         writer = stack.enter_context(Client(server.port))
