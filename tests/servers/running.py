@@ -44,7 +44,10 @@ SETTINGS: Final = Settings(segment_bytes=8 * MIB, checkpoint_bytes=1 * MIB)
 class Running:
     """A server that listens."""
 
-    def __init__(self, directory: Path | None, engine_settings: Settings, settings: Mapping[str, FaceSettings]) -> None:
+    def __init__(
+        self, directory: Path | None, engine_settings: Settings, settings: Mapping[str, FaceSettings], zone: str
+    ) -> None:
+        self._zone = zone
         self._directory = directory
         self._engine_settings = engine_settings
         self._settings = settings
@@ -193,7 +196,7 @@ class Running:
         else:
             self.engine = open_engine(self._directory, loop, settings=self._engine_settings, fatal=self._bugs.append)
         journal = None if self._directory is None else journal_directory(self._directory)
-        self.assembly = Assembly(FaceContext(self.engine, loop, journal=journal), self._settings)
+        self.assembly = Assembly(FaceContext(self.engine, loop, journal=journal, zone=self._zone), self._settings)
         await self.assembly.start()
         http = self.face("http")
         assert isinstance(http, HttpServer)
@@ -225,6 +228,7 @@ def running(
     *,
     engine: Settings = SETTINGS,
     sweep_s: float | None = None,
+    zone: str = "local",
     faces: Mapping[str, Mapping[str, Any]] | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
@@ -238,7 +242,7 @@ def running(
         for name, struct in FACE_SETTINGS.items()
     }
     with contextlib.nullcontext() if sweep_s is None else mock.patch.object(listener, "sweep_s", return_value=sweep_s):
-        server = Running(directory, engine, chosen)
+        server = Running(directory, engine, chosen, zone)
         try:
             yield server
         finally:

@@ -13,13 +13,14 @@ tried again after `REFUSED_RETRY_S`. The facts behind it go on.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
 from oncelog.client.errors import ConnectionLost
 from oncelog.forward.link import CallRefused, Link
+from oncelog.forward.objects import carry_objects
 
 PAGE_FACTS: Final = 500
 """Facts of one step: the least a step can cost is one durable confirm at the source."""
@@ -53,6 +54,21 @@ class Progress(msgspec.Struct):
     """What keeps the carrier from going on; empty while it goes on."""
 
 
+Carry = Callable[[Link, Link, dict[str, Any]], Awaitable[CallRefused | None]]
+"""Carries the objects of a fact; returns a refusal for good."""
+
+
+def _runs(facts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The facts in their order, each one with attachments alone."""
+    runs: list[list[dict[str, Any]]] = []
+    for fact in facts:
+        if runs and "attachments" not in fact and "attachments" not in runs[-1][0]:
+            runs[-1].append(fact)
+        else:
+            runs.append([fact])
+    return runs
+
+
 class Carrier:
     """One stream from one zone to another."""
 
@@ -64,6 +80,7 @@ class Carrier:
         stream: str,
         carries: Callable[[dict[str, Any]], bool],
         *,
+        carry: Carry = carry_objects,
         page_facts: int = PAGE_FACTS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -72,6 +89,7 @@ class Carrier:
         self._consumer = consumer
         self._carries = carries
         """Whether a fact, by its envelope, is for the target."""
+        self._carry_objects = carry
         self._page_facts = page_facts
         self._clock = clock
         self._retry_at: dict[str, float] = {}
@@ -97,7 +115,10 @@ class Carrier:
         progress.passed_by += len(confirmed)
         cut: ConnectionLost | CallRefused | None = None
         if mine:
-            cut = await self._append(mine, confirmed)
+            try:
+                cut = await self._append(mine, confirmed)
+            except (ConnectionLost, CallRefused) as error:
+                cut = error  # what was answered before is confirmed all the same
         if confirmed:
             done = await self._source.call(
                 "ConfirmReceipt",
@@ -114,6 +135,27 @@ class Carrier:
 
     async def _append(self, facts: list[dict[str, Any]], confirmed: set[str]) -> ConnectionLost | CallRefused | None:
         """Append to the target, in order; what it has goes into `confirmed`. Returns what cut it short."""
+        cut: ConnectionLost | CallRefused | None = None
+        for run in _runs(facts):
+            if "attachments" in run[0]:
+                # Alone: the facts before it are answered, and those behind it wait until its objects are there.
+                refused = await self._carry_objects(self._source, self._target, run[0])
+                if refused is not None:
+                    self._refused(run[0]["sequence"], refused)
+                    continue
+            cut = await self._append_run(run, confirmed)
+            if cut is not None:
+                break
+        return cut
+
+    def _refused(self, sequence: str, refusal: CallRefused) -> None:
+        self.progress.refused[sequence] = str(refusal)
+        self._retry_at[sequence] = self._clock() + REFUSED_RETRY_S
+
+    async def _append_run(
+        self, facts: list[dict[str, Any]], confirmed: set[str]
+    ) -> ConnectionLost | CallRefused | None:
+        """As `_append`, of facts that are sent one behind the other."""
         progress = self.progress
         requests = [{name: part for name, part in fact.items() if name != "sequence"} for fact in facts]
         answers, cut = await self._target.call_each("AppendFact", requests)
@@ -124,8 +166,7 @@ class Carrier:
                 if answer.is_retryable:
                     again = again or answer
                 else:
-                    progress.refused[sequence] = str(answer)
-                    self._retry_at[sequence] = self._clock() + REFUSED_RETRY_S
+                    self._refused(sequence, answer)
                 continue
             confirmed.add(sequence)
             progress.refused.pop(sequence, None)

@@ -5,7 +5,7 @@ be sent again as it is: an append has its message id, a confirm has the same eff
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -41,21 +41,29 @@ class Link:
 
     def __init__(self, url: str, *, token: str = "", connect_s: float = 5.0, silence_s: float = 30.0) -> None:
         self.url = url
-        self._address = parse_address(url)
+        self.address = parse_address(url)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._connect_s = connect_s
         self._silence_s = silence_s
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
 
+    def head(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Head:
+        """The beginning of a request to this zone."""
+        return Head(method, path, self.address.host_header, {**self._headers, **(headers or {})})
+
     def _head(self, method: str, path: str, content_type: str = "") -> Head:
-        headers = {**self._headers, **({"Content-Type": content_type} if content_type else {})}
-        return Head(method, path, self._address.host_header, headers)
+        return self.head(method, path, {"Content-Type": content_type} if content_type else None)
+
+    async def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
+        """Any answer to a request without a body. Raises ConnectionLost."""
+        connection = await self._connected()
+        return await connection.request(self.head(method, path, headers).bodiless(), self._silence_s)
 
     async def call(self, method: str, message: dict[str, Any]) -> dict[str, Any]:
         """The answer to one call. Raises CallRefused, ConnectionLost."""
         request = self._head("POST", SERVICE + method, JSON).request(_encode(message))
-        return _answer_of(await (await self._connected()).request(request, self._silence_s))
+        return answer_of(await (await self._connected()).request(request, self._silence_s))
 
     async def call_each(
         self, method: str, messages: Sequence[dict[str, Any]]
@@ -74,7 +82,7 @@ class Link:
                 done.set_result(answer)
                 return
             try:
-                answers.append(_answer_of(answer))
+                answers.append(answer_of(answer))
             except CallRefused as refused:
                 answers.append(refused)
             except ConnectionLost as lost:
@@ -92,18 +100,18 @@ class Link:
     async def get(self, path: str) -> Any:
         """A document of the zone. Raises CallRefused, ConnectionLost."""
         connection = await self._connected()
-        return _answer_of(await connection.request(self._head("GET", path).bodiless(), self._silence_s))
+        return answer_of(await connection.request(self._head("GET", path).bodiless(), self._silence_s))
 
     async def post(self, path: str, message: dict[str, Any]) -> Any:
         """A document of the zone that is asked for, or changed, by POST. Raises CallRefused, ConnectionLost."""
         connection = await self._connected()
         request = self._head("POST", path, JSON).request(_encode(message))
-        return _answer_of(await connection.request(request, self._silence_s))
+        return answer_of(await connection.request(request, self._silence_s))
 
     async def _connected(self) -> Connection:
         async with self._connecting:
             if self._connection is None or not self._connection.open:
-                self._connection = await connect(self._address, self._connect_s)
+                self._connection = await connect(self.address, self._connect_s)
             return self._connection
 
     async def close(self) -> None:
@@ -112,7 +120,8 @@ class Link:
             await self._connection.close()
 
 
-def _answer_of(answer: Answer) -> dict[str, Any]:
+def answer_of(answer: Answer) -> dict[str, Any]:
+    """The document of a success. Raises CallRefused, and ConnectionLost if no boundary answers so."""
     try:
         body = _decode(answer.body) if answer.body else {}
     except msgspec.DecodeError:

@@ -5,9 +5,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from oncelog.limits import KIB, MIB
+
 
 class BsfgSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where facts go."""
+    """Where facts go, and how much the boundary takes."""
 
     audit_subjects: Annotated[
         tuple[str, ...],
@@ -16,3 +18,6 @@ class BsfgSettings(msgspec.Struct, frozen=True, kw_only=True):
     documents_subjects: Annotated[
         tuple[str, ...], Meta(description="Facts whose subject begins so go to `facts.documents`")
     ] = ()
+    object_bytes_max: Annotated[
+        int, Meta(ge=1 * KIB, le=1 << 40, description="Size of one object; a larger one is refused")
+    ] = 1_024 * MIB

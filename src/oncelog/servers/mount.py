@@ -62,6 +62,10 @@ class Turn(Protocol):
         ends with its last byte."""
         ...
 
+    def cut(self) -> None:
+        """Close the connection: the rest of an answer that was begun by `head` cannot be sent."""
+        ...
+
     def resume(self) -> None:
         """Read on, after `Sink.data` returned False."""
         ...

@@ -6,7 +6,8 @@ entry that publishes it names its digest, and other content under a key is refus
 content under a message id (P3). A small object is its manifest's value. A large one lies in the `chunks` records before
 its manifest, published with it in one entry; each but the last holds `CHUNK_BYTES`.
 
-What the id is compared by is SHA-256 over digest, size and media type: all that an attachment says of its object.
+What the id is compared by is SHA-256 over digest and size. The media type is that of the first upload; a fact may give
+its object another one.
 """
 
 import hashlib
@@ -60,9 +61,9 @@ def topic_of(bucket: str) -> str:
     return f"objects.{bucket}"
 
 
-def claimed_digest(digest: str, size: int, media_type: str) -> bytes:
+def claimed_digest(digest: str, size: int) -> bytes:
     """What the id of an object is compared by."""
-    return hashlib.sha256(f"{digest}\n{size}\n{media_type}".encode()).digest()[:DIGEST_BYTES]
+    return hashlib.sha256(f"{digest}\n{size}".encode()).digest()[:DIGEST_BYTES]
 
 
 def manifest_headers(digest: str, size: int, media_type: str, chunks: int) -> list[tuple[str, bytes | None]]:
@@ -98,7 +99,7 @@ def put_object(zone: Zone, _caller: Caller, request: Message) -> Steps:
     digest = f"sha256:{hashlib.sha256(blob).hexdigest()}"
     headers = manifest_headers(digest, len(blob), media_type, 0)
     batch = codec.encode([(0, 0, key.encode(), blob, headers)])
-    claimed = claimed_digest(digest, len(blob), media_type)
+    claimed = claimed_digest(digest, len(blob))
     command = Append(topic_of(bucket), 0, batch, 1, claimed, message_id=key.encode())
     outcome = yield from appended(zone, command, OBJECT_CONFIG)
     if isinstance(outcome, IdConflict):
@@ -189,6 +190,6 @@ def attached(attachments: Sequence[Attachment]) -> Any:
             raise RpcError("failed_precondition", f"{field}: {what}")
         if not isinstance(receipt, ReceiptFound):
             raise error_of(receipt, f"{field} cannot be found")
-        if receipt.digest != claimed_digest(each.digest, each.size, each.media_type):
-            what = f"the object {each.bucket}/{each.key} has another digest, size or media type"
+        if receipt.digest != claimed_digest(each.digest, each.size):
+            what = f"the object {each.bucket}/{each.key} has another digest or size"
             raise RpcError("failed_precondition", f"{field}: {what}. PutObject answered what it has.")

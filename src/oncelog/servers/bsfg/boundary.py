@@ -10,7 +10,7 @@ from oncelog.engine.listing import ListedCursor
 from oncelog.protocols.bsfg import service
 from oncelog.protocols.bsfg.connect import Answer
 from oncelog.protocols.bsfg.service import Call
-from oncelog.protocols.bsfg.zone import Find, ListConsumers, Prepared, Zone
+from oncelog.protocols.bsfg.zone import Find, ListConsumers, Prepared, Steps, Zone
 from oncelog.servers.bsfg.refusals import RefusalRecord
 from oncelog.servers.counts import Counts
 
@@ -39,6 +39,24 @@ class Boundary:
             on_answer(begun)
         else:
             _Running(self, begun, on_answer).go_on(None)
+
+    def run(
+        self, name: str, steps: Steps, on_result: Callable[[Any], None], on_error: Callable[[Answer], None]
+    ) -> None:
+        """Carry out steps that are no call by themselves; what they return goes to `on_result`."""
+        results: list[Any] = []
+
+        def render(result: Any) -> Answer:
+            results.append(result)
+            return Answer(200, "", b"")
+
+        def on_answer(answer: Answer) -> None:
+            if results:
+                on_result(results[0])
+            else:
+                on_error(answer)
+
+        _Running(self, Call(name, steps, render), on_answer).go_on(None)
 
 
 def _ignore(_outcome: Outcome) -> None:

@@ -9,6 +9,7 @@ from oncelog.protocols.bsfg.connect import Answer, RpcError
 from oncelog.protocols.bsfg.policy import Peer
 from oncelog.protocols.bsfg.zone import Route, Zone
 from oncelog.servers.bsfg.boundary import Boundary
+from oncelog.servers.bsfg.object_transfer import PREFIX, Transfers, send
 from oncelog.servers.bsfg_settings import BsfgSettings
 from oncelog.servers.counts import Counts
 from oncelog.servers.face import FaceContext
@@ -26,7 +27,8 @@ def make_mount(context: FaceContext, counts: Counts) -> "BoundaryMount":
         lambda: engine.now_ns() // 1_000_000,
         tuple(peer_of(settings) for settings in context.peers),
     )
-    return BoundaryMount(Boundary(context.engine, context.loop, zone, counts))
+    boundary = Boundary(context.engine, context.loop, zone, counts)
+    return BoundaryMount(boundary, Transfers(boundary, context.bsfg.object_bytes_max))
 
 
 def routes_of(settings: BsfgSettings) -> tuple[Route, ...]:
@@ -55,11 +57,14 @@ class BoundaryMount:
 
     prefixes = tuple(prefix.encode() for prefix in service.PREFIXES)
 
-    def __init__(self, boundary: Boundary) -> None:
+    def __init__(self, boundary: Boundary, transfers: Transfers) -> None:
         self._boundary = boundary
+        self._transfers = transfers
 
     def begin(self, request: MountedRequest, turn: Turn) -> Sink:
         """A request has begun."""
+        if request.path.startswith(PREFIX):
+            return self._transfers.begin(request, turn)
         return _GatheredCall(self._boundary, request, turn)
 
 
@@ -100,6 +105,4 @@ class _GatheredCall:
         self._answer(connect.error_answer(RpcError("invalid_argument", text)))
 
     def _answer(self, answer: Answer) -> None:
-        lines = [f"Content-Type: {answer.content_type}\r\n"]
-        lines += [f"{name}: {value}\r\n" for name, value in answer.headers]
-        self._turn.done(answer.status, "".join(lines).encode("latin-1", "replace"), answer.body)
+        send(self._turn, answer)

@@ -142,6 +142,14 @@ class MountedTurn(Reading):
         self._pending.append(data)
         return self._send_pending()
 
+    def cut(self) -> None:
+        if self._is_over:
+            return
+        self._pending.clear()
+        self._end()
+        self.slot.is_last = True
+        self.slot.done(b"")
+
     def resume(self) -> None:
         self.slot.connection.is_sink_full = False
         self.slot.connection.resume()
