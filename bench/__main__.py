@@ -3,7 +3,19 @@
 import importlib
 import sys
 
-NAMES = ("codec", "cold_reads", "id_runs", "engine", "growth", "http", "http_claim", "http_layer", "http_path", "spark")
+NAMES = (
+    "codec",
+    "cold_reads",
+    "id_runs",
+    "engine",
+    "growth",
+    "http",
+    "http_claim",
+    "http_layer",
+    "http_path",
+    "nats",
+    "spark",
+)
 
 
 def main() -> int:

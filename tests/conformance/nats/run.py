@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from bench.http_node import find_node, install
 from tests.conformance.nats.operations import carried_out
 from tests.servers.running import running
 
 REAL: Final = Path(sys.executable).with_name("nats-server")
+JAVASCRIPT: Final = Path(__file__).parent.parent / "nats_js"
 PATIENCE_S: Final = 20.0
 
 
@@ -47,12 +49,23 @@ def _wait(port: int) -> None:
         assert time.monotonic() < give_up, "the real server does not listen"
 
 
+def in_javascript(port: int) -> dict[str, Any]:
+    """The operations of nats.js."""
+    folder = install(JAVASCRIPT)
+    command = [*find_node().node, "operations.mjs", str(port)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    results: dict[str, Any] = json.loads(done.stdout)
+    return results
+
+
 def both() -> tuple[dict[str, Any], dict[str, Any]]:
     """The results of oncelog and of the real server."""
     with running() as server:
-        ours = asyncio.run(carried_out(server.addresses["nats"].port))
+        port = server.addresses["nats"].port
+        ours = {**asyncio.run(carried_out(port)), **in_javascript(port)}
     with real_server() as port:
-        theirs = asyncio.run(carried_out(port))
+        theirs = {**asyncio.run(carried_out(port)), **in_javascript(port)}
     return ours, theirs
 
 
