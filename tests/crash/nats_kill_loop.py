@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from tests.servers.nats.client import RawClient
+from tests.servers.nats.client import RawClient, Received
 from tests.servers.process import Process
 
 WRITERS: Final = 3
@@ -92,7 +92,7 @@ class Reader(threading.Thread):
     def _fetch(self, client: RawClient) -> None:
         body = b'{"batch":20,"expires":100000000}'
         client.publish("$JS.API.CONSUMER.MSG.NEXT.S.D", body, f"{client.inbox}.fetch")
-        got = []
+        got: list[Received] = []
         while len(got) < 20:
             received = client.receive()
             if received.status:
