@@ -600,13 +600,37 @@ def test_more_connections_than_allowed_are_turned_away_and_the_others_go_on(topi
         clients = [stack.enter_context(server.client()) for _ in range(3)]
         for client in clients:
             assert client.ask("GET", "/health").status == 200
-        with Client(server.port) as late:
-            assert late.is_cut
+        for sends in (b"", request("POST", f"/v1/stream/{topic}", b"x" * 100_000)):
+            with Client(server.port) as late:
+                with contextlib.suppress(ConnectionError):
+                    late.send(sends)
+                answer = late.answer()
+                assert (answer.status, answer.code) == (503, "too_many_connections")
+                assert answer.headers["retry-after"] == "1"
+                assert late.drain() == b""
         assert clients[0].ask("GET", "/health").status == 200
         clients.pop().close()
         server.until(lambda: len(server.server.connections) == 2)
         assert server.ask("GET", "/health").status == 200
-        assert server.server.counts.connections_refused == 1
+        assert server.server.counts.connections_refused == 2
+
+
+def test_client_that_is_turned_away_and_stays_is_cut_and_so_is_one_of_too_many(topic: str) -> None:
+    with (
+        mock.patch.object(limits, "LINGER_MS", 50),
+        running(connections_max=1) as server,
+        server.client() as client,
+        contextlib.ExitStack() as stack,
+    ):
+        assert client.ask("GET", "/health").status == 200
+        server.server.listener.context.backlog = 4
+        late = [stack.enter_context(server.client()) for _ in range(2)]
+        server.until(lambda: len(server.server.listener._turned_away) == 2)
+        with server.client() as one_more:
+            assert one_more.is_cut
+        server.until(lambda: not server.server.listener._turned_away)
+        assert [each.answer().status for each in late] == [503, 503]
+        assert client.ask("GET", "/health").status == 200
 
 
 def test_write_and_hundreds_of_reads_in_one_go_are_all_answered(tight: Running, path: str) -> None:

@@ -264,6 +264,7 @@ _BY_CODE: Final[dict[str, type[Refused]]] = {
     "sequence_conflict": SequenceConflict,
     "sequence_gap": SequenceGap,
     "stopping": Overloaded,
+    "too_many_connections": Overloaded,
     "stream_closed": StreamClosed,
     "tail_mismatch": ConditionFailed,
     "too_large": TooLarge,

@@ -49,6 +49,8 @@ class Listener(Generic[C]):
         """Nothing is taken any more; what was accepted is still answered."""
         self.is_stopped = False
         """Nothing may reach the engine any more."""
+        self._turned_away: dict[C, None] = {}
+        """Clients over the bound that hear of it before they are cut; they have descriptors of those in the backlog."""
         self._connect = connect
         self._on_stopping = on_stopping
         self._server: asyncio.Server | None = None
@@ -81,6 +83,8 @@ class Listener(Generic[C]):
             self._server.close()
         self._emptied = asyncio.Event()
         self.is_stopping = True
+        for connection in list(self._turned_away):
+            connection.abort()
         for connection in list(self.connections):
             connection.finish()
         self._on_stopping()
@@ -109,8 +113,16 @@ class Listener(Generic[C]):
         self.connections[connection] = None
         return True
 
+    def may_linger(self, connection: C) -> bool:
+        """Whether a client that is turned away may be told so, which takes a moment."""
+        if self.is_stopping or len(self._turned_away) >= self.context.backlog // 2:
+            return False
+        self._turned_away[connection] = None
+        return True
+
     def left(self, connection: C) -> None:
         """A client is gone."""
+        self._turned_away.pop(connection, None)
         self.connections.pop(connection, None)
         self.back_pressure.paused.discard(connection)
         if self._emptied is not None and not self.connections:

@@ -24,6 +24,7 @@ HINTS: Final[dict[str, str]] = {
     "path_unknown": "streams are at /v1/stream/<topic>; GET /v1/openapi.json lists the rest",
     "target_invalid": "correct the path or the query; GET /v1/openapi.json describes all but /v1/stream/<topic>",
     "target_too_long": "send a shorter path or query, or raise http.header_bytes_max",
+    "too_many_connections": "try again in a moment; close connections that are not used, or raise http.connections_max",
     "too_many_records": "send them in several requests; nothing was stored",
     "too_slow": "send it again, faster; or change http.header_deadline_ms, body_grace_ms or body_rate_min",
     "upgrade_unsupported": "send requests to this server itself: it is no proxy",

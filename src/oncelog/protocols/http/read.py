@@ -243,11 +243,21 @@ def is_text(content_type: str) -> bool:
 
 def sse_head(standing: Standing, *, bare: bool = False) -> bytes:
     """Before the first event; if they are `bare`, they end with the connection."""
-    headers: dict[str, str | int] = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+    headers: dict[str, str | int] = {
+        "Content-Type": "text/event-stream",
+        "Cache-Control": "no-cache",
+        # nginx collects an answer before it passes it on, unless the answer says that it must not.
+        "X-Accel-Buffering": "no",
+    }
     if not is_text(standing.content_type):
         headers["Stream-SSE-Data-Encoding"] = "base64"
     framing = b"Connection: close\r\n\r\n" if bare else b"Transfer-Encoding: chunked\r\n\r\n"
     return answers.head(200, answers.lines(headers)) + framing
+
+
+def sse_comment(*, bare: bool = False) -> bytes:
+    """Says nothing to the reader, and to a proxy in between that the connection is in use."""
+    return b":\n\n" if bare else chunk(b":\n\n")
 
 
 def sse_events(standing: Standing, found: Found, cursor: str, *, bare: bool = False) -> bytes:

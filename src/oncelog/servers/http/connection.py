@@ -9,6 +9,7 @@ Dropping a connection drops its answers, never its commands.
 import asyncio
 from typing import cast
 
+from oncelog import limits
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, PublishNamed, Submit
 from oncelog.protocols.http.parser import RequestParser
@@ -23,6 +24,16 @@ from oncelog.servers.http.mounted import MountedTurn
 from oncelog.servers.http.reads import Reading
 from oncelog.servers.listener import Listener
 from oncelog.servers.mount import Mount
+
+TOO_MANY = answers.closing(
+    answers.problem(
+        503,
+        "too_many_connections",
+        "this server has as many connections as it may have",
+        retryable=True,
+        headers=b"Retry-After: 1\r\n",
+    )
+)
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -123,6 +134,22 @@ class Connection(FaceConnection, Line):
         """Requests are being handed over; those behind the one at hand are not in line yet."""
 
     # --- the socket ------------------------------------------------------------------------------------------------
+
+    def turn_away(self) -> None:
+        """Say that there are too many connections, and end this one. It is read on for a moment: closing a socket with
+        unread bytes would take the answer with it."""
+        if not self.listener.may_linger(self):
+            self.abort()
+            return
+        transport, loop = self.transport, self.listener.loop
+        self.is_closing = True
+        self._ending = Ending(transport, loop.time())
+        transport.write(TOO_MANY)
+        if transport.can_write_eof():
+            transport.write_eof()
+            loop.call_later(limits.LINGER_MS / 1000, transport.abort)
+        else:
+            transport.close()
 
     def on_lost(self) -> None:
         self._drop_line()

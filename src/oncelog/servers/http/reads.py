@@ -362,6 +362,7 @@ class EventStream(Reading):
         turn.is_last = turn.is_last or action.bare
         self._writable = turn.connection.write_piece(read.sse_head(standing, bare=action.bare))
         self._timer = reads.loop.call_later(reads.settings.sse_ms / 1000, self.end)
+        self._comment_timer = reads.loop.call_later(reads.settings.sse_comment_ms / 1000, self._comment)
 
     def go_on(self) -> None:
         """Send what there is, and wait if there is nothing."""
@@ -419,6 +420,12 @@ class EventStream(Reading):
         events = read.sse_events(standing, found, cursor, bare=self._action.bare)
         self._writable = self._turn.connection.write_piece(events)
 
+    def _comment(self) -> None:
+        """Proxies cut a connection on which nothing comes for a minute."""
+        self._comment_timer = self._reads.loop.call_later(self._reads.settings.sse_comment_ms / 1000, self._comment)
+        if self._waiter is not None and self._writable:
+            self._writable = self._turn.connection.write_piece(read.sse_comment(bare=self._action.bare))
+
     def end(self) -> None:
         """The last piece; the connection can be used again, unless its end is what tells it."""
         if self._is_over:
@@ -431,6 +438,7 @@ class EventStream(Reading):
         if self._asked is not None:
             self._asked.cancel()
         self._timer.cancel()
+        self._comment_timer.cancel()
         if self._waiter is not None:
             self._reads.engine.cancel(self._waiter)
             self._waiter = None

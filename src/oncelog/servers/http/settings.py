@@ -22,6 +22,14 @@ class HttpSettings(FaceSettings, frozen=True, kw_only=True):
     sse_ms: Annotated[
         int, Meta(ge=1_000, le=24 * HOUR_MS, description="How long an SSE connection lives; the client connects again")
     ] = 60_000
+    sse_comment_ms: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=HOUR_MS,
+            description="How often an SSE connection carries a comment, so that no proxy takes it for dead",
+        ),
+    ] = 15_000
     header_bytes_max: Annotated[
         int, Meta(ge=1 * KIB, le=1 * MIB, description="Request line and headers of one request; more is 431")
     ] = 32 * KIB
