@@ -111,6 +111,15 @@ def test_connections_leave_descriptors_for_files(wanted: int, files: int, connec
     assert files < 4 or allowed + backlog + min(FILES_BESIDE_SOCKETS, files // 2) <= files
 
 
+def is_turned_away(client: Client) -> bool:
+    """It is cut, or it is told why first."""
+    try:
+        answer = client.drain()
+    except ConnectionResetError:
+        return True
+    return not answer or answer.startswith(b"HTTP/1.1 503 ")
+
+
 def test_clients_that_use_up_all_descriptors_do_not_end_the_server(tmp_path: Path) -> None:
     """Forty records of half a segment's size each: their segments are opened while clients hold whatever they get."""
     settings: dict[str, Any] = {
@@ -126,9 +135,9 @@ def test_clients_that_use_up_all_descriptors_do_not_end_the_server(tmp_path: Pat
         clients = [stack.enter_context(Client(server.port)) for _ in range(250)]
         for number in range(40):
             assert writer.ask("POST", "/v1/stream/a", b"x" * 20 * KIB).next_offset == number + 1
-        assert sum(client.is_cut for client in clients[100:]) == 150
+        assert all(is_turned_away(client) for client in clients[100:])
         assert clients[0].ask("GET", "/health").status == 200
         server.tell_to_stop()
         code, told = server.ended()
         assert code == 0
-        assert re.fullmatch(r"oncelog: 88 connections at once and not 20,000: [^\n]+ 200 files, [^\n]+\n", told)
+        assert re.fullmatch(r"oncelog: 88 connections at once and not [0-9,]+: [^\n]+ 200 files, [^\n]+\n", told)
