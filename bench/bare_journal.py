@@ -14,7 +14,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from oncelog.core.command import AppendValue
+from oncelog.core.command import Columns
 from oncelog.core.outcome import Confirmed
 from oncelog.engine.group import Reply
 from oncelog.storage.disk import PosixDisk
@@ -44,9 +44,9 @@ class BareJournal:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def submit(self, command: AppendValue, reply: Reply) -> None:
+    def submit(self, command: Columns, reply: Reply) -> None:
         """Take one record."""
-        value = command.value
+        value = command.values[0] or b""
         self._number += 1
         self._frames += (_HEADER.pack(self._number, len(value), crc32c(value)), value)
         self._replies.append(reply)

@@ -24,7 +24,7 @@ from rich.table import Table
 from xxhash import xxh3_128_digest
 
 from bench.bare_journal import BareJournal
-from oncelog.core.command import AppendValue, CreateTopic
+from oncelog.core.command import Columns, CreateTopic, one_value
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.core.producer import SequenceMode
@@ -35,7 +35,7 @@ from oncelog.storage.disk import PosixDisk
 from oncelog.storage.segment import SegmentHeader, prepare_file
 
 KIB = 1024
-MakeCommand = Callable[[int, int], AppendValue]
+MakeCommand = Callable[[int, int], Columns]
 
 
 class Case(NamedTuple):
@@ -71,15 +71,15 @@ def commands(case: Case, run: int) -> MakeCommand:
     """A maker of the n-th command of a writer. Values differ in their first bytes, as real ones do."""
     body = os.urandom(case.value_bytes - 16)
 
-    def make(writer: int, number: int) -> AppendValue:
+    def make(writer: int, number: int) -> Columns:
         value = writer.to_bytes(8, "little") + number.to_bytes(8, "little") + body
         if case.claim:
             digest = xxh3_128_digest(value)
             claim = ProducerClaim(f"http:{run}-{writer}", 0, number, number, SequenceMode.REQUESTS, digest)
-            return AppendValue("bench", 0, value, digest, claim)
+            return one_value("bench", 0, value, digest, claim)
         if case.message_id:
-            return AppendValue("bench", 0, value, xxh3_128_digest(value), None, b"%d-%d-%d" % (run, writer, number))
-        return AppendValue("bench", 0, value)
+            return one_value("bench", 0, value, xxh3_128_digest(value), None, b"%d-%d-%d" % (run, writer, number))
+        return one_value("bench", 0, value)
 
     return make
 
@@ -90,7 +90,7 @@ class NoEngine:
     def __init__(self) -> None:
         self.replies: list[Reply] = []
 
-    def submit(self, _command: AppendValue, reply: Reply) -> None:
+    def submit(self, _command: Columns, reply: Reply) -> None:
         self.replies.append(reply)
 
 

@@ -24,7 +24,7 @@ from xxhash import xxh3_128_digest
 from bench.engine import cpu_seconds
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.command import Append, AppendEach, Command, CreateTopic, EachRecord
+from oncelog.core.command import Append, Columns, Command, CreateTopic
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, Outcome, Refusal
 from oncelog.core.producer import SequenceMode
@@ -121,10 +121,10 @@ async def fill_ids(engine: Engine, first: int, next_: int) -> None:
     """Remember the ids from `first` on quickly: 1,000 small records to a batch, each with an id of its own."""
 
     class Batches:
-        def __getitem__(self, number: int) -> AppendEach:
+        def __getitem__(self, number: int) -> Columns:
             begin = first + number * 1_000
-            records = [EachRecord(b"", b"fill:%d" % n) for n in range(begin, begin + 1_000)]
-            return AppendEach("t0", 0, records)
+            ids = [b"fill:%d" % n for n in range(begin, begin + 1_000)]
+            return Columns("t0", 0, [b""] * 1_000, message_ids=ids)
 
     await drive(engine, Batches(), (next_ - first) // 1_000, 4)  # type: ignore[arg-type]
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from oncelog.core.outcome import Confirmed, Outcome
+from oncelog.core.txn import DEFAULT_TIMEOUTS
 from oncelog.engine.engine import Engine
 from oncelog.servers.face import FaceContext
 from oncelog.servers.http.connection import Connection
@@ -84,6 +85,7 @@ class Confirming:
     def __init__(self) -> None:
         self.lookups = self
         self.reads = self
+        self.txn_timeouts = DEFAULT_TIMEOUTS
         self._group: list[tuple[Callable[[Outcome], None], Any]] = []
         self._next = 0
 

@@ -24,7 +24,6 @@ COMPILED = (
     "core/memory",
     "core/message_id",
     "core/producer",
-    "core/run",
     "core/seen",
     "core/state",
     "core/touches",

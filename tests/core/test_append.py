@@ -6,12 +6,11 @@ from oncelog import limits
 from oncelog.core import batch as codec
 from oncelog.core.command import (
     Append,
-    AppendEach,
     CloseStream,
+    Columns,
     CreateTopic,
     DeleteRecords,
     DeleteTopic,
-    EachRecord,
     GetProducer,
     GetReceipt,
     Trim,
@@ -24,15 +23,14 @@ from oncelog.core.outcome import (
     ClaimInvalid,
     Confirmed,
     ContentTypeMismatch,
-    EachConfirmed,
     Fenced,
     IdConflict,
     NameInvalid,
     NotFound,
     OrderKeyNotRising,
+    Outcome,
     ProducerFound,
     ReceiptFound,
-    Refusal,
     SequenceConflict,
     SequenceGap,
     StreamClosedRefusal,
@@ -40,6 +38,7 @@ from oncelog.core.outcome import (
     TooLarge,
     TopicDone,
     TopicMissing,
+    each_outcome,
 )
 from oncelog.core.rows import TopicConfig
 from oncelog.testing.core_harness import CoreHarness, records, requests, rising
@@ -266,10 +265,9 @@ def test_new_topic_of_an_old_name_meets_no_old_claim(log: CoreHarness) -> None:
 # --- records that stand or fall alone ----------------------------------------------------------------------------
 
 
-def each(log: CoreHarness, *pairs: tuple[bytes, bytes]) -> list[Confirmed | Refusal]:
-    outcome = log.run(AppendEach("t", 0, [EachRecord(value, id_) for value, id_ in pairs]))
-    assert isinstance(outcome, EachConfirmed), outcome
-    return outcome.answers
+def each(log: CoreHarness, *pairs: tuple[bytes, bytes]) -> list[Outcome]:
+    command = Columns("t", 0, [value for value, _ in pairs], message_ids=[id_ for _, id_ in pairs])
+    return each_outcome(log.run(command), command)
 
 
 def test_each_record_of_a_read_gets_its_own_answer(log: CoreHarness) -> None:
@@ -304,31 +302,6 @@ def test_read_on_a_closed_stream_still_answers_duplicates(log: CoreHarness) -> N
     duplicate, refused = each(log, (b"a", b"m1"), (b"b", b"m2"))
     assert confirmed(duplicate).duplicate
     assert refused == StreamClosedRefusal(2, 1)
-
-
-def test_record_that_cannot_be_encoded_is_refused_alone(log: CoreHarness) -> None:
-    bad = [
-        EachRecord(b"x", timestamp_ms=2**63),
-        EachRecord(b"x", headers=(("\ud800", b""),)),
-        EachRecord(b"x", message_id=b"m" * (limits.MESSAGE_ID_BYTES_MAX + 1)),
-    ]
-    outcome = log.run(AppendEach("t", 0, [*bad, EachRecord(b"good", b"m", b"key", (("h", None),), 5)]))
-    assert isinstance(outcome, EachConfirmed)
-    assert [type(answer) for answer in outcome.answers] == [BatchRefused, BatchRefused, TooLarge, Confirmed]
-    assert confirmed(outcome.answers[3]).first == 0
-
-
-def test_read_too_large_for_one_entry_is_refused_whole(log: CoreHarness) -> None:
-    value = b"x" * limits.MIB
-    outcome = log.run(AppendEach("t", 0, [EachRecord(value) for _ in range(5)]))
-    assert isinstance(outcome, TooLarge)
-    assert log.run(AppendEach("missing", 0, [])) == TopicMissing("missing")
-
-
-def test_read_of_many_small_ids_counts_the_ids(log: CoreHarness) -> None:
-    small = [EachRecord(b"", b"%d" % number) for number in range(44_000)]
-    outcome = log.run(AppendEach("t", 0, small))
-    assert isinstance(outcome, TooLarge)
 
 
 # --- memory of removed records -----------------------------------------------------------------------------------

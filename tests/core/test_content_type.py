@@ -7,13 +7,12 @@ from oncelog.core import batch as codec
 from oncelog.core import content_type, names
 from oncelog.core.command import (
     Append,
-    AppendEach,
     AppendStage,
+    Columns,
     Commit,
     CommitAppend,
     ConfigureTopic,
     CreateTopic,
-    EachRecord,
     GetTopic,
     OpenApplication,
     OpenStage,
@@ -27,7 +26,6 @@ from oncelog.core.outcome import (
     CommitConfirmed,
     Confirmed,
     ContentTypeMismatch,
-    EachConfirmed,
     NameInvalid,
     Outcome,
     StageDone,
@@ -35,6 +33,7 @@ from oncelog.core.outcome import (
     TopicDone,
     TopicExists,
     TopicFound,
+    each_outcome,
 )
 from oncelog.core.rows import TopicConfig
 from oncelog.testing.core_harness import CoreHarness, requests
@@ -100,9 +99,8 @@ def test_every_door_into_a_json_stream_is_watched(log: CoreHarness) -> None:
     for door in (append, commit):
         assert isinstance(door(log, BAD), BatchRefused)
         assert isinstance(door(log, GOOD), Confirmed | CommitConfirmed)
-    each = log.run(AppendEach("j", 0, [EachRecord(GOOD), EachRecord(BAD), EachRecord(None)]))
-    assert isinstance(each, EachConfirmed)
-    assert [type(answer) for answer in each.answers] == [Confirmed, BatchRefused, Confirmed]
+    each = Columns("j", 0, [GOOD, BAD, None])
+    assert [type(answer) for answer in each_outcome(log.run(each), each)] == [Confirmed, BatchRefused, Confirmed]
     made = log.run(CreateTopic("k", 1, TopicConfig("application/json"), codec.encode_one(BAD, 1), 1))
     assert isinstance(made, BatchRefused)
 

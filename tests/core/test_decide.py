@@ -23,7 +23,7 @@ HUGE = 2**62
 
 def test_every_command_is_named_checked_needed_and_decided() -> None:
     commands = set(get_args(c.Command))
-    assert len(commands) == 38
+    assert len(commands) == 36
     assert set(decide._DECIDE) == commands
     assert set(needs._NEEDS) == commands
     assert set(names._CHECKS) == commands

@@ -109,14 +109,14 @@ def test_ids_of_every_command_that_names_some() -> None:
     assert needs.ids(log.state, c.Append("t", 0, b"x", 1, message_id=b"m")) == one
     assert needs.ids(log.state, c.Append("t", 0, b"x", 1)) == []
     assert needs.ids(log.state, c.GetReceipt("t", 0, b"m")) == one
-    each = c.AppendEach("t", 0, [c.EachRecord(b"x", b"m"), c.EachRecord(b"y")])
+    each = c.Columns("t", 0, [b"x", b"y"], message_ids=[b"m", b""])
     assert needs.ids(log.state, each) == one
     appends = [c.CommitAppend("t", 0, b"x", 1, message_id=b"m")]
     commit = c.Commit(appends, [c.ExpectId("t", 0, b"n", True), c.ExpectNew("t")])
     assert needs.ids(log.state, commit) == [*one, id_hash(stream, b"n")]
     assert needs.ids(log.state, c.GetTopic("t")) == []
     assert needs.ids(log.state, c.Append("nowhere", 0, b"x", 1, message_id=b"m")) == []
-    assert needs.ids(log.state, c.AppendEach("nowhere", 0, [c.EachRecord(b"x", b"m")])) == []
+    assert needs.ids(log.state, c.Columns("nowhere", 0, [b"x"], message_ids=[b"m"])) == []
 
 
 def test_commit_of_a_txn_asks_for_no_chunk_that_only_an_abort_needs() -> None:
@@ -153,13 +153,12 @@ def every_command(name: str) -> list[c.Command]:
         c.Append(name, 0, b"x", 1, b"d" * 16, claim, b"m", txn_id=name),
         c.Append("t", 0, b"x", 1, claim=claim),
         c.Append("t", 0, b"x", 1, claim=records(1, 0), txn_id=name),
-        c.AppendValue(name, 0, b"x", b"d" * 16, claim, b"m"),
-        c.AppendValue("t", 0, b"x", claim=claim),
+        c.one_value(name, 0, b"x", b"d" * 16, claim, b"m"),
+        c.one_value("t", 0, b"x", claim=claim),
         c.Columns(name, 0, [b"x"], [b"d" * 16], [claim], [b"m"]),
         c.Columns("t", 0, [b"x"], None, [claim]),
         c.Columns("t", 0, [b"x", b"y"], together=True, batch_id=name, batch_scope="nats"),
         c.Columns("t", 0, [b"x", b"y"], together=True, batch_id="b", batch_scope=name),
-        c.AppendEach(name, 0, [c.EachRecord(b"x", b"m")]),
         c.Commit([c.CommitAppend(name, 0, b"x", 1, b"d" * 16, b"m")]),
         c.Commit([c.CommitAppend("t", 0, b"x", 1, b"d" * 16)], commit_id=name),
         c.Commit([c.CommitAppend("t", 0, b"x", 1, b"d" * 16)], claim=claim),

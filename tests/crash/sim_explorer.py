@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 from oncelog import limits
-from oncelog.core.command import Append, AppendEach, AppendValue, Commit, GetReceipt, GetStream, GetTopic
+from oncelog.core.command import Append, Columns, Commit, GetReceipt, GetStream, GetTopic
 from oncelog.core.outcome import Refusal, TopicMissing
 from oncelog.storage.index.memory_index import MemoryIndex
 from oncelog.testing.sim_disk import SimDisk, crash_states, lose_all
@@ -137,7 +137,7 @@ class Explorer:
                     for topic in ("a", "b", "c", f"new{client.number}"):
                         engine.submit(GetStream(topic))
                         engine.submit(GetTopic(topic))
-                    if isinstance(step, Append | AppendValue) and step.message_id:
+                    if isinstance(step, Append) and step.message_id:
                         engine.submit(GetReceipt(step.topic, 0, step.message_id))
                 engine.flush()
 
@@ -207,7 +207,9 @@ class Explorer:
                 assert again.topic in _topics_of(answer), "refused for another reason"
                 assert (again.topic, 0) not in engine.contents()
                 continue
-            assert places_of(again) == places_of(answer.outcome), f"{answer.command}: first {answer.outcome}, {again}"
+            assert places_of(answer.command, again) == places_of(answer.command, answer.outcome), (
+                f"{answer.command}: first {answer.outcome}, {again}"
+            )
 
     def _cut_recovery(self, disk: SimDisk, index: MemoryIndex, image: Image) -> None:
         """P10: wherever recovery itself is cut, the next one comes to the same end."""
@@ -227,7 +229,7 @@ class Explorer:
 def _topics_of(answer: Answer) -> set[str]:
     command = answer.command
     match command:
-        case Append() | AppendValue() | AppendEach():
+        case Append() | Columns():
             return {command.topic}
         case Commit():
             return {append.topic for append in command.appends}

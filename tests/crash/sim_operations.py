@@ -14,9 +14,8 @@ from oncelog.core import batch as codec
 from oncelog.core.command import (
     AddToTxn,
     Append,
-    AppendEach,
     AppendStage,
-    AppendValue,
+    Columns,
     Command,
     Commit,
     CommitAppend,
@@ -25,7 +24,6 @@ from oncelog.core.command import (
     CursorMove,
     DeleteRecords,
     DeleteTopic,
-    EachRecord,
     EndTxn,
     ExpectCursor,
     ExpectEpoch,
@@ -38,6 +36,7 @@ from oncelog.core.command import (
     PublishItem,
     Trim,
     TxnCursors,
+    one_value,
 )
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
@@ -45,11 +44,11 @@ from oncelog.core.outcome import (
     ApplicationDone,
     CommitConfirmed,
     Confirmed,
-    EachConfirmed,
     Outcome,
     Refusal,
     StageDone,
     TxnDone,
+    each_outcome,
 )
 from oncelog.core.producer import SequenceMode
 from oncelog.testing.sim_engine import Contents, SimEngine
@@ -118,17 +117,18 @@ def create_and_append(number: int) -> Script:
 def append_by_sequence(number: int) -> Script:
     for sequence in range(2):
         claim = ProducerClaim(f"http:p{number}", 0, sequence, sequence, int(SequenceMode.REQUESTS))
-        yield AppendValue("a", 0, _value(number, sequence), claim=claim)
+        yield one_value("a", 0, _value(number, sequence), claim=claim)
 
 
 def append_by_id(number: int) -> Script:
     value = _value(number, 0)
-    yield AppendValue("a", 0, value, content_digest(value), message_id=_id(number, 0))
+    yield one_value("a", 0, value, content_digest(value), message_id=_id(number, 0))
 
 
 def append_each(number: int) -> Script:
-    records = [EachRecord(_value(number, part), _id(number, part)) for part in range(3)]
-    yield AppendEach("b", 0, [*records, records[0]])
+    parts = [0, 1, 2, 0]
+    values, ids = [_value(number, part) for part in parts], [_id(number, part) for part in parts]
+    yield Columns("b", 0, values, message_ids=ids)
 
 
 def commit_over_three(number: int) -> Script:
@@ -354,9 +354,11 @@ def check_whole(contents: Contents, clients: list[Client]) -> None:
 def is_retried_safely(command: Command) -> bool:
     """Does the command carry a claim, so that its retry must get the first outcome?"""
     match command:
-        case Append() | AppendValue():
+        case Append():
             return command.claim is not None or command.message_id != b""
-        case AppendEach() | Publish() | EndTxn():
+        case Columns():
+            return command.claims is not None or command.message_ids is not None
+        case Publish() | EndTxn():
             return True
         case Commit():
             return command.commit_id != ""
@@ -364,15 +366,16 @@ def is_retried_safely(command: Command) -> bool:
             return False
 
 
-def places_of(outcome: Outcome) -> list[int]:
+def places_of(command: Command, outcome: Outcome) -> list[int]:
     """Where the records went: flat (stream, first, next)."""
+    if isinstance(command, Columns) and len(command.values) > 1 and not command.together:
+        one = Columns(command.topic, command.partition, [b""])
+        return [number for each in each_outcome(outcome, command) for number in places_of(one, each)]
     match outcome:
         case Confirmed():
             return [outcome.stream_id, outcome.first, outcome.next]
         case CommitConfirmed():
             return list(outcome.outcome)
-        case EachConfirmed():
-            return [number for answer in outcome.answers for number in places_of(answer)]
         case TxnDone():
             return [outcome.producer_id, outcome.epoch]
         case _:

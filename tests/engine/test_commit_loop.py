@@ -1,7 +1,7 @@
 """The single writer: groups, the gate, waiting, and what happens at the edges of a segment."""
 
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from unittest import mock
 
 import msgspec
@@ -18,7 +18,7 @@ from oncelog.core.command import (
     GetStream,
     Trim,
 )
-from oncelog.core.flat import AppendValue, Columns, Flat, ProducerClaim
+from oncelog.core.flat import Columns, Flat, ProducerClaim
 from oncelog.core.outcome import (
     Confirmed,
     IdConflict,
@@ -370,7 +370,6 @@ def test_ordinary_commands_wait_beside_a_group_in_the_reserve_while_a_spare_is_o
 FULL_CLAIM = ProducerClaim("x" * 300, 1, 1, 1, 1, b"x" * 300, True, "x" * 300, True)
 FULL: dict[Any, Flat] = {
     ProducerClaim: FULL_CLAIM,
-    AppendValue: AppendValue("x" * 300, 1, b"x" * 300, b"x" * 300, FULL_CLAIM, b"x" * 300, "x" * 300),
     Columns: Columns(
         "x" * 300,
         1,
@@ -402,6 +401,8 @@ def full_of(kind: Any) -> Any:
     if origin is list:
         kinds = get_args(inner[0]) if get_origin(inner[0]) in (Union, UnionType) else inner
         return [full_of(each) for each in kinds] * 10
+    if origin is Literal:
+        return inner[0]
     if origin is tuple:
         return (full_of(inner[0]),) * 10 if inner[1:] == (...,) else tuple(map(full_of, inner))
     if origin is dict:

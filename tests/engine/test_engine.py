@@ -9,7 +9,6 @@ import pytest
 from oncelog import limits
 from oncelog.core.command import (
     AppendStage,
-    AppendValue,
     CursorMove,
     DeleteRecords,
     GetCursor,
@@ -19,6 +18,7 @@ from oncelog.core.command import (
     GetTxn,
     MoveCursors,
     OpenStage,
+    one_value,
 )
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
@@ -144,7 +144,7 @@ def test_close_ends_with_appends_of_the_same_turn(topic: str) -> None:
         async with opened(None) as engine:
             await make_topic(engine, "a")
             await until(lambda: engine._journal.spares_missing <= 0)
-            engine.submit(AppendValue(topic, 0, b"x"), outcomes.append)
+            engine.submit(one_value(topic, 0, b"x"), outcomes.append)
         assert [type(outcome) for outcome in outcomes] == [Confirmed if topic == "a" else TopicMissing]
 
     asyncio.run(scenario())

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from oncelog.core.command import AppendValue, GetStream
+from oncelog.core.command import Columns, GetStream, one_value
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import Confirmed, Outcome
 from oncelog.engine.engine import Engine
@@ -13,8 +13,8 @@ TRIES = 50
 SLOW_S = 1.0
 
 
-def record(value: bytes, id_: bytes = b"") -> AppendValue:
-    return AppendValue("a", 0, value, content_digest(value), None, id_)
+def record(value: bytes, id_: bytes = b"") -> Columns:
+    return one_value("a", 0, value, content_digest(value), None, id_)
 
 
 async def written_together(engine: Engine) -> None:
@@ -23,7 +23,7 @@ async def written_together(engine: Engine) -> None:
     engine._writer.seconds.last = SLOW_S
 
 
-async def turns_until_answered(engine: Engine, command: AppendValue) -> int:
+async def turns_until_answered(engine: Engine, command: Columns) -> int:
     outcomes: list[Outcome] = []
     engine.submit(command, outcomes.append)
     turns = 0

@@ -5,12 +5,13 @@ from unittest import mock
 import pytest
 
 from oncelog import limits
-from oncelog.core.command import AppendValue, Command, CreateTopic, DeleteTopic, GetStream, Trim
-from oncelog.core.flat import ProducerClaim, Stream
+from oncelog.core.columns import decide_columns
+from oncelog.core.command import Columns, Command, CreateTopic, DeleteTopic, GetStream, Trim, one_value
+from oncelog.core.entry import Operation
+from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest, id_hash
 from oncelog.core.outcome import Confirmed, Damaged, NoRoom, Outcome, StreamDone
 from oncelog.core.rows import Key, Table, TopicConfig
-from oncelog.core.run import decide_run
 from oncelog.core.state import Row, State
 from oncelog.engine import commit_loop
 from oncelog.errors import Corruption
@@ -20,8 +21,8 @@ from oncelog.testing.sim_engine import Pending, SimEngine, WatchedDisk
 from tests.engine.sim_steps import append, firsts, opened
 
 
-def record(value: bytes, *, id_: bytes = b"", claim: ProducerClaim | None = None, topic: str = "a") -> AppendValue:
-    return AppendValue(topic, 0, value, content_digest(value), claim, id_)
+def record(value: bytes, *, id_: bytes = b"", claim: ProducerClaim | None = None, topic: str = "a") -> Columns:
+    return one_value(topic, 0, value, content_digest(value), claim, id_)
 
 
 def test_appends_of_one_turn_are_one_entry_per_stream_in_their_order() -> None:
@@ -67,7 +68,7 @@ def test_who_is_answered_in_the_middle_of_a_turn_finds_no_turn_half_done() -> No
     gets it deletes the topic and makes it anew. 3. The second append had its id hashed for the old stream. Had it been
     written to the new one under that hash, nobody would have known it again."""
     engine = opened()
-    refused = engine.submit(AppendValue("a", 0, b"x", b"no digest", None, b"bad"))
+    refused = engine.submit(one_value("a", 0, b"x", b"no digest", None, b"bad"))
     behind = engine.submit(record(b"v", id_=b"m"))
 
     def make_anew(_outcome: Outcome) -> None:
@@ -149,11 +150,13 @@ def test_appends_for_which_there_is_no_room_cost_no_more_than_one_by_one(monkeyp
     engine.submit(append(b"f" * 12_500))
     tried: list[int] = []
 
-    def counted(state: State, stream: Stream, commands: list[AppendValue], hashes: list[bytes], now_ns: int) -> object:
+    def counted(
+        state: State, commands: list[Columns], hashes: list[list[bytes]] | None, now_ns: int
+    ) -> tuple[list[Operation], list[Outcome]]:
         tried.append(len(commands))
-        return decide_run(state, stream, commands, hashes, now_ns)
+        return decide_columns(state, commands, hashes, now_ns)
 
-    monkeypatch.setattr(commit_loop, "decide_run", counted)
+    monkeypatch.setattr(commit_loop, "decide_columns", counted)
     pendings = [engine.submit(record(b"%d" % number * 50)) for number in range(50)]
     engine.flush()
     assert firsts(pendings) == list(range(1, 51))
@@ -198,19 +201,19 @@ def test_a_long_line_of_known_ids_is_looked_up_once(monkeypatch: pytest.MonkeyPa
         return find_ids(hashes)
 
     monkeypatch.setattr(engine.index, "find_ids", counted)
-    turns = mock.Mock(wraps=engine.commits._take_named)
-    monkeypatch.setattr(engine.commits, "_take_named", turns)
+    runs = mock.Mock(wraps=engine.commits._take_run)
+    monkeypatch.setattr(engine.commits, "_take_run", runs)
     commands = [record(b"%d" % number, id_=b"%d" % number) for number in range(40)]
     found = taken(engine, [*commands, record(b"new", id_=b"new")])
-    assert turns.call_count == 1, "they are a turn, and not taken one by one"
+    assert runs.call_count == 1, "they are a turn, and not taken one by one"
     assert found == [(number, True) for number in range(40)] + [(40, False)]
-    assert sum(asked) <= 41 + 2 * 40
+    assert sum(asked) <= 2 * 41
 
 
 # --- ids that are known when a turn comes ----------------------------------------------------------------------------
 
 
-def taken(engine: SimEngine, commands: list[AppendValue]) -> list[tuple[int, bool]]:
+def taken(engine: SimEngine, commands: list[Columns]) -> list[tuple[int, bool]]:
     """(offset, whether it is a duplicate) of commands that come in one turn."""
     pendings = [engine.submit(command) for command in commands]
     engine.flush()
@@ -219,7 +222,7 @@ def taken(engine: SimEngine, commands: list[AppendValue]) -> list[tuple[int, boo
     return [(outcome.first, outcome.duplicate) for outcome in outcomes]  # type: ignore[union-attr]
 
 
-def numbered(*numbers: int) -> list[AppendValue]:
+def numbered(*numbers: int) -> list[Columns]:
     return [record(b"%d" % number, id_=b"%d" % number) for number in numbers]
 
 

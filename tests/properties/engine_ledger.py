@@ -11,7 +11,6 @@ from oncelog.core.outcome import (
     CommitConfirmed,
     Confirmed,
     CursorDone,
-    EachConfirmed,
     Outcome,
     Refusal,
     StageDone,
@@ -30,11 +29,10 @@ def seen(outcome: Outcome) -> Seen:
         case Refusal():
             return REFUSED
         case Confirmed():
-            return "confirmed", outcome.first, outcome.next, outcome.duplicate
+            told = {number: seen(one) for number, one in (outcome.exceptions or {}).items()}
+            return "confirmed", outcome.first, outcome.next, outcome.duplicate, *([told] if told else [])
         case CommitConfirmed():
             return "commit", tuple(outcome.outcome), outcome.duplicate
-        case EachConfirmed():
-            return "each", tuple(seen(answer) for answer in outcome.answers)
         case TopicDone():
             return "topic", tuple(outcome.stream_ids), outcome.changed
         case StreamDone():

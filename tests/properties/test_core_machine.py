@@ -196,18 +196,18 @@ class CoreMachine(RuleBasedStateMachine):
         stream = self.model.stream(topic, 0)
         following: dict[str, int] = {}
         for value, message_id, name, offset in appends:
-            command = c.AppendValue(topic, 0, value, content_digest(value), None, message_id)
+            command = c.one_value(topic, 0, value, content_digest(value), None, message_id)
             if name:
                 mode = MODES.get(name, SequenceMode.REQUESTS)
                 claim = self.claim(0 if stream is None else stream["id"], name, 0, 0, mode, 1)
                 sequence = max(0, following.get(name, claim.first) + offset - 1)
                 claim.first = claim.last = sequence
-                claim.digest = command.digest
+                claim.digest = content_digest(value)
                 following[name] = sequence + 1
-                command.claim = claim
+                command.claims = (claim,)
             commands.append(command)
         now_ns = max(self.log.now_ns, self.log.state.time_ns)
-        ours = self.log.run_together(commands)
+        ours = self.log.run_columns(commands)
         models = [self.model.run(command, now_ns) for command in commands]
         for command, our, models_ in zip(commands, ours, models, strict=True):
             assert same(our, models_), f"{command}\n  core:  {our}\n  model: {models_}"
@@ -215,7 +215,8 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(topic=topics, records=st.lists(st.tuples(values, ids), max_size=5))
     def append_each(self, topic: str, records: list[tuple[bytes, bytes]]) -> None:
-        self.both(c.AppendEach(topic, 0, [c.EachRecord(value, id_) for value, id_ in records]))
+        named = [id_ for _, id_ in records]
+        self.both(c.Columns(topic, 0, [value for value, _ in records], message_ids=named))
 
     # --- commits -----------------------------------------------------------------------------------------------------
 

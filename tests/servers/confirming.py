@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from oncelog.core.command import Command
 from oncelog.core.outcome import Outcome
+from oncelog.core.txn import DEFAULT_TIMEOUTS
 from oncelog.engine.engine import Engine
 from oncelog.servers.face import FaceContext
 from oncelog.servers.http.connection import Connection
@@ -83,6 +84,7 @@ class Confirming:
     def __init__(self) -> None:
         self.lookups = self
         self.reads = self
+        self.txn_timeouts = DEFAULT_TIMEOUTS
         self.overloaded = False
         self.commands: list[Command] = []
         self.waiting: list[tuple[Command, Callable[[Outcome], None]]] = []

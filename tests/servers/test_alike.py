@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncelog import limits
-from oncelog.core.command import Append, AppendValue, CloseStream, Command, CreateTopic
+from oncelog.core.command import Append, CloseStream, Columns, Command, CreateTopic
 from oncelog.core.outcome import Confirmed, Fenced, Outcome, Overloaded, SequenceGap, StreamDone, TopicDone
 from oncelog.protocols.http import parser, template
 from oncelog.protocols.http.plain import LENGTH_DIGITS_MAX
@@ -109,7 +109,7 @@ def outcome_of(command: Command, kind: int) -> Outcome:
         return TopicDone(1, [1], True)
     if isinstance(command, CloseStream):
         return StreamDone(1, 0, 0, 0, True, True)
-    assert isinstance(command, Append | AppendValue)
+    assert isinstance(command, Append | Columns)
     if kind == 1:
         return Overloaded(1, 2)
     epoch, sequence = (-1, -1) if command.claim is None else (max(command.claim.epoch, 1), command.claim.last)
@@ -117,9 +117,8 @@ def outcome_of(command: Command, kind: int) -> Outcome:
         return Fenced(7, 0)
     if kind == 3 and command.claim is not None:
         return SequenceGap(sequence - 1, sequence)
-    return Confirmed(
-        1, 5, 5 + (command.count if isinstance(command, Append) else 1), 9, kind == 4, False, epoch, sequence, kind == 5
-    )
+    count = command.count if isinstance(command, Append) else len(command.values)
+    return Confirmed(1, 5, 5 + count, 9, kind == 4, False, epoch, sequence, kind == 5)
 
 
 COUNTED = "confirms records duplicates commits refusals malformed cut_stalled connections_refused".split()
@@ -200,14 +199,14 @@ def test_odd_value_behind_a_usual_one_is_taken_or_refused_as_ever(
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[Append | AppendValue | None]:
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[Columns | None]:
     """What became of every request that was held against a template: a command, or None."""
-    seen: list[Append | AppendValue | None] = []
+    seen: list[Columns | None] = []
     command = template.AppendTemplate.command
 
-    def noted(self: template.AppendTemplate, data: bytes, at: int, now_ms: int) -> Append | AppendValue | None:
+    def noted(self: template.AppendTemplate, data: bytes, at: int) -> Columns | None:
         depth.append(None)
-        found = command(self, data, at, now_ms)
+        found = command(self, data, at)
         depth.pop()
         if not depth:  # it asks itself again when values are longer than the last ones
             seen.append(found)
@@ -231,7 +230,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Append | AppendValue | None]:
     ],
 )
 def test_appends_that_differ_in_length_and_number_alone_take_the_short_way(
-    taken: list[Append | AppendValue | None], headers: str
+    taken: list[Columns | None], headers: str
 ) -> None:
     client = Joined()
     for number in (8, 9, 10, 1000, 3):
@@ -253,7 +252,7 @@ def test_appends_that_differ_in_length_and_number_alone_take_the_short_way(
         "Content-Type: a/b\r\nX-Long: " + "x" * limits.HTTP_TEMPLATE_HEAD_BYTES_MAX,
     ],
 )
-def test_appends_that_say_more_are_no_template(taken: list[Append | AppendValue | None], headers: str) -> None:
+def test_appends_that_say_more_are_no_template(taken: list[Columns | None], headers: str) -> None:
     client = Joined()
     for _ in range(3):
         client.receive(post(headers))
@@ -274,9 +273,7 @@ def test_appends_that_say_more_are_no_template(taken: list[Append | AppendValue 
         post("Content-Type: a/b").replace(b"POST", b"PUT"),
     ],
 )
-def test_anything_else_is_read_as_if_there_were_no_template(
-    taken: list[Append | AppendValue | None], other: bytes
-) -> None:
+def test_anything_else_is_read_as_if_there_were_no_template(taken: list[Columns | None], other: bytes) -> None:
     client = Joined(SMALL)
     client.receive(post("Content-Type: a/b"))
     client.receive(other)
@@ -284,7 +281,7 @@ def test_anything_else_is_read_as_if_there_were_no_template(
 
 
 @pytest.mark.from_source
-def test_write_behind_a_read_waits_also_if_it_is_like_the_one_before(taken: list[Append | AppendValue | None]) -> None:
+def test_write_behind_a_read_waits_also_if_it_is_like_the_one_before(taken: list[Columns | None]) -> None:
     client = Joined()
     client.connection.is_stalled = True  # so that the read does not begin
     append = post("Content-Type: a/b")
@@ -306,7 +303,7 @@ def test_client_that_never_sends_two_alike_is_looked_at_ever_less_often(monkeypa
 
 
 @pytest.mark.from_source
-def test_pipelined_appends_that_are_alike_hold_back_the_reading(taken: list[Append | AppendValue | None]) -> None:
+def test_pipelined_appends_that_are_alike_hold_back_the_reading(taken: list[Columns | None]) -> None:
     client = Joined(SMALL)
     append = post("Content-Type: a/b")
     client.receive(append)
@@ -319,7 +316,7 @@ def test_pipelined_appends_that_are_alike_hold_back_the_reading(taken: list[Appe
 
 @pytest.mark.from_source
 def test_overloaded_engine_holds_back_the_reading_of_appends_that_are_alike(
-    taken: list[Append | AppendValue | None],
+    taken: list[Columns | None],
 ) -> None:
     client = Joined(SMALL)
     append = post("Content-Type: a/b")

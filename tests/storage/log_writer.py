@@ -13,9 +13,9 @@ from oncelog.core.command import (
     AddPartitions,
     AddToTxn,
     Append,
-    AppendEach,
     AppendStage,
     CloseStream,
+    Columns,
     Command,
     Commit,
     CommitAppend,
@@ -27,7 +27,6 @@ from oncelog.core.command import (
     DeleteRecords,
     DeleteTopic,
     DropStages,
-    EachRecord,
     EndTxn,
     InitProducer,
     MoveCursors,
@@ -144,7 +143,7 @@ def write_topics(log: LogWriter) -> None:
     log.write(append("a", b"0", b"1", b"2"), append("b", b"0", partition=1), append("gone", b"0"))
     log.write(AddPartitions("b", 3), ConfigureTopic("a", TopicConfig(content_type="text/plain")))
     log.write(append_id("a", b"id-1"), claimed("a", 0), claimed("a", 1))
-    log.write(AppendEach("b", 0, [EachRecord(b"e%d" % n, b"each-%d" % n) for n in range(3)]))
+    log.write(Columns("b", 0, [b"e%d" % n for n in range(3)], message_ids=[b"each-%d" % n for n in range(3)]))
 
 
 def write_txns(log: LogWriter) -> None:

@@ -60,10 +60,10 @@ CLAIM_BYTES: Final = 96
 assert CLAIM_BYTES > 5 * 9 + limits.CLAIM_DIGEST_BYTES_MAX + 3 * 3 + 3
 
 RECORD_BYTES: Final = 48
-"""What a record may need beside its texts: its framing in the batch. With an id, whose hash and digest stand in the
-entry, and which may be used up by an operation of its own:"""
+"""What a record may need beside its texts: its framing in the batch."""
 
-NAMED_RECORD_BYTES: Final = RECORD_BYTES + 16 + message_id.VALUE_BYTES
+ID_BYTES_MAX: Final = 16 + message_id.VALUE_BYTES
+"""What an id may need in an entry, also where it is used up by an operation of its own."""
 
 _NO_HASHES: Final[list[bytes]] = []
 
@@ -112,17 +112,27 @@ def command_too_large(command: Columns) -> Refusal | None:
     count = len(command.values)
     if count > limits.BATCH_RECORDS_MAX:
         return TooLarge("records of one batch", limits.BATCH_RECORDS_MAX, count)
-    size = sum([len(value) for value in command.values if value is not None])
-    size += (RECORD_BYTES if command.message_ids is None else NAMED_RECORD_BYTES) * count
+    return names.entry_refused("command", bytes_of(command))
+
+
+def bytes_of(command: Columns) -> int:
+    """What the records of a command may need in an entry, at most."""
+    size = 0
+    for value in command.values:
+        size += RECORD_BYTES if value is None else RECORD_BYTES + len(value)
+    if command.message_ids is not None:
+        size += ID_BYTES_MAX * len(command.message_ids)
     if command.keys is not None:
         size += sum([len(key) for key in command.keys if key is not None])
-    for headers in command.headers or ():
-        for name, content in headers:
-            size += 8 + max(0, names.text_bytes(name)) + len(content or b"")
-    for claim in command.claims or ():
-        if claim is not None:
-            size += CLAIM_BYTES + 4 * (len(claim.name) + len(claim.session))
-    return names.entry_refused("command", size)
+    if command.headers is not None:
+        for headers in command.headers:
+            for name, content in headers:
+                size += 16 + max(0, names.text_bytes(name)) + len(content or b"")
+    if command.claims is not None:
+        for claim in command.claims:
+            if claim is not None:
+                size += CLAIM_BYTES + 4 * (len(claim.name) + len(claim.session))
+    return size
 
 
 def records_of(command: Columns, first: int, next_: int, now_ns: int) -> Records:

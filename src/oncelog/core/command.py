@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 import msgspec
 
 from oncelog import limits
-from oncelog.core.flat import AppendValue as AppendValue
 from oncelog.core.flat import Columns as Columns
 from oncelog.core.flat import ProducerClaim
+from oncelog.core.flat import one_value as one_value
 from oncelog.core.rows import TopicConfig
 from oncelog.core.txn import DEFAULT_TIMEOUTS, TxnTimeouts
 
@@ -110,28 +110,6 @@ class Append(msgspec.Struct, gc=False):
     close: bool = False
     txn_id: str = ""
     urgent: ClassVar[bool] = False
-
-
-class EachRecord(msgspec.Struct, gc=False):
-    """One record of an `AppendEach`."""
-
-    value: bytes | None
-    message_id: bytes = b""
-    key: bytes | None = None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp_ms: int = 0
-
-
-class AppendEach(msgspec.Struct, gc=False):
-    """Records of one socket read for one stream: one batch, but each stands or falls alone."""
-
-    topic: str
-    partition: int
-    records: list[EachRecord]
-    urgent: ClassVar[bool] = False
-
-
-# --- atomic commit -------------------------------------------------------------------------------------------------
 
 
 class CommitAppend(msgspec.Struct, gc=False):
@@ -528,8 +506,6 @@ class GetApplication(msgspec.Struct, gc=False):
 
 Command = (
     Append
-    | AppendValue
-    | AppendEach
     | Columns
     | Commit
     | CreateTopic

@@ -10,9 +10,9 @@ from typing import Any, Final
 from oncelog.core import append, columns, commit, consumer, cursor, query, stage, stream, txn_commands
 from oncelog.core import command as c
 from oncelog.core.entry import Entry
-from oncelog.core.fact_columns import as_columns, each_columns
+from oncelog.core.fact_columns import as_columns
 from oncelog.core.names import command_refused
-from oncelog.core.outcome import EachConfirmed, Outcome, Refusal, each_outcome
+from oncelog.core.outcome import Outcome, Refusal
 from oncelog.core.rows import JCS
 from oncelog.core.state import State
 
@@ -24,9 +24,7 @@ def decide(state: State, command: c.Command, now_ns: int) -> tuple[Entry | None,
     if now_ns < state.time_ns:
         now_ns = state.time_ns
     kind = type(command)
-    if (
-        kind is c.Append or kind is c.Columns or kind is c.AppendValue
-    ):  # nearly all traffic: its names are looked at only where one is new
+    if kind is c.Append or kind is c.Columns:  # nearly all traffic: its names are looked at only where one is new
         try:
             return _DECIDE[kind](state, command, now_ns)
         except KeyError:
@@ -47,26 +45,8 @@ def _ready(state: State, command: c.Append, now_ns: int) -> tuple[Entry | None, 
     return (None, asked) if isinstance(asked, Refusal) else columns.decide_one(state, asked, now_ns)
 
 
-def _value(state: State, command: c.AppendValue, now_ns: int) -> tuple[Entry | None, Outcome]:
-    claims = None if command.claim is None else [command.claim]
-    ids = [command.message_id] if command.message_id else None
-    values = [bytes(command.value)]
-    one = c.Columns(command.topic, command.partition, values, [command.digest], claims, ids, command.content_type)
-    return columns.decide_one(state, one, now_ns)
-
-
-def _each(state: State, command: c.AppendEach, now_ns: int) -> tuple[Entry | None, Outcome]:
-    records, asked = command.records, each_columns(command)
-    entry, outcome = columns.decide_one(state, asked, now_ns)
-    if isinstance(outcome, Refusal) and len(records) != 1:
-        return entry, outcome
-    return entry, EachConfirmed(each_outcome(outcome, asked))  # type: ignore[arg-type]
-
-
 _DECIDE: Final[dict[type[c.Command], Callable[[State, Any, int], tuple[Entry | None, Outcome]]]] = {
     c.Append: _ready,
-    c.AppendValue: _value,
-    c.AppendEach: _each,
     c.Columns: columns.decide_one,
     c.Commit: commit.decide_commit,
     c.CreateTopic: stream.decide_create,

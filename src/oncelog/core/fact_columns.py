@@ -12,7 +12,7 @@ from typing import Final
 
 from oncelog.core import batch as codec
 from oncelog.core import facts
-from oncelog.core.command import Append, AppendEach
+from oncelog.core.command import Append
 from oncelog.core.facts import CheckedFact
 from oncelog.core.flat import Columns, Stream
 from oncelog.core.outcome import BatchRefused, ClaimInvalid, EnvelopeInvalid, Refusal
@@ -94,22 +94,6 @@ def as_columns(command: Append) -> Columns | Refusal:
     )
     columns.facts = list(found)
     return columns
-
-
-def each_columns(command: AppendEach) -> Columns:
-    """Records that stand or fall alone, as columns."""
-    records = command.records
-    return Columns(
-        command.topic,
-        command.partition,
-        [record.value for record in records],
-        None,
-        None,
-        [record.message_id for record in records],
-        keys=[record.key for record in records],
-        headers=[record.headers for record in records],
-        timestamps_ms=[record.timestamp_ms for record in records],
-    )
 
 
 @lru_cache(maxsize=BATCHES_KEPT)

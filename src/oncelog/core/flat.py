@@ -356,37 +356,6 @@ class Stream(Flat):
         return min(self.open_txns.values()) if self.open_txns else self.tail
 
 
-@mypyc_attr(acyclic=True)
-class AppendValue(Flat):
-    """The command to append one record, a value and nothing else, to one stream. Means what an `Append` of that one
-    record at the time it is decided means; those that come together for one stream are written as one batch
-    (`core.run`)."""
-
-    __slots__ = ("claim", "content_type", "digest", "message_id", "partition", "topic", "value")
-    urgent: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        value: bytes | bytearray,
-        digest: bytes = b"",
-        claim: ProducerClaim | None = None,
-        message_id: bytes = b"",
-        content_type: str = "",
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.value = value
-        self.digest = digest
-        self.claim = claim
-        self.message_id = message_id
-        self.content_type = content_type
-
-    def fields(self) -> tuple[Any, ...]:
-        return self.topic, self.partition, self.value, self.digest, self.claim, self.message_id, self.content_type
-
-
 Headers = Sequence[tuple[str, bytes | None]]
 """Those of one record."""
 
@@ -496,6 +465,27 @@ class Columns(Flat):
             self.batch_scope,
             self.batch_digest,
         )
+
+    @property
+    def claim(self) -> ProducerClaim | None:
+        """The claim of a command that has one for all that it brings."""
+        return None if self.claims is None else self.claims[0]
+
+
+def one_value(
+    topic: str,
+    partition: int,
+    value: bytes,
+    digest: bytes = b"",
+    claim: ProducerClaim | None = None,
+    message_id: bytes = b"",
+    content_type: str = "",
+) -> Columns:
+    """Columns of one value. The digest belongs to its id."""
+    claims = None if claim is None else (claim,)
+    if not message_id:
+        return Columns(topic, partition, (value,), None, claims, None, content_type)
+    return Columns(topic, partition, (value,), (digest,), claims, (message_id,), content_type)
 
 
 @mypyc_attr(acyclic=True)

@@ -225,17 +225,13 @@ def _topic_by_name(command: c.AddPartitions | c.DeleteTopic | c.GetTopic) -> Ref
     return _topic(command.name)
 
 
-def _stream(command: c.AppendEach | c.Trim | c.DeleteRecords | c.GetStream | c.GetReceipt) -> Refusal | None:
+def _stream(command: c.Trim | c.DeleteRecords | c.GetStream | c.GetReceipt) -> Refusal | None:
     return _topic(command.topic, command.partition)
 
 
 def _append(command: c.Append) -> Refusal | None:
     refusal = _topic(command.topic, command.partition) or claim_refused(command.claim)
     return refusal or _txn_id(command.txn_id) or order_key_refused(command.order_key)
-
-
-def _append_value(command: c.AppendValue) -> Refusal | None:
-    return _topic(command.topic, command.partition) or claim_refused(command.claim)
 
 
 def _columns(command: c.Columns) -> Refusal | None:
@@ -408,8 +404,6 @@ def _expire_stages(command: c.ExpireStages) -> Refusal | None:
 
 _CHECKS: Final[dict[type[c.Command], Callable[[Any], Refusal | None]]] = {
     c.Append: _append,
-    c.AppendValue: _append_value,
-    c.AppendEach: _stream,
     c.Columns: _columns,
     c.Commit: _commit,
     c.CreateTopic: _create,

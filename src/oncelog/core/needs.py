@@ -15,7 +15,7 @@ from oncelog.core import holes, message_id
 from oncelog.core import stream as stream_rules
 from oncelog.core.append import kafka_name
 from oncelog.core.commit import commit_ids, frontiers
-from oncelog.core.fact_columns import as_columns, each_columns, holds_facts, prepared
+from oncelog.core.fact_columns import as_columns, holds_facts, prepared
 from oncelog.core.flat import Stream
 from oncelog.core.jetstream_name import base_name, rows_asked
 from oncelog.core.names import claim_refused, command_refused, consumer_refused, move_refused
@@ -39,23 +39,17 @@ def needs(state: State, command: c.Command) -> list[TableKey]:
 
 
 def _append(wanted: Wanted, command: c.Append) -> None:
-    _append_value(wanted, command)
-    if command.txn_id:
-        wanted.row(Table.TXN, command.txn_id)
-
-
-def _append_value(wanted: Wanted, command: c.Append | c.AppendValue) -> None:
     stream = wanted.stream(command.topic, command.partition)
-    if stream is None:
-        return
-    if holds_facts(stream) and type(command) is c.Append:
+    if stream is not None and holds_facts(stream):
         asked = as_columns(command)
         if isinstance(asked, c.Columns):
             _columns(wanted, asked)
-        return
-    if command.claim is not None:
-        wanted.producer(stream.stream_id, command.claim.name)
-    wanted.found_id(stream, command.message_id)
+    elif stream is not None:
+        if command.claim is not None:
+            wanted.producer(stream.stream_id, command.claim.name)
+        wanted.found_id(stream, command.message_id)
+    if command.txn_id:
+        wanted.row(Table.TXN, command.txn_id)
 
 
 def _columns(wanted: Wanted, command: c.Columns) -> None:
@@ -73,13 +67,6 @@ def _columns(wanted: Wanted, command: c.Columns) -> None:
         wanted.outcome(row.outcome)
         if (stored := wanted.state.streams.get(row.outcome[0])) is not None and stored.hole_count:
             wanted.row(Table.HOLES, (stored.stream_id, chunk_of(row.outcome[1])))
-
-
-def _append_each(wanted: Wanted, command: c.AppendEach) -> None:
-    stream = wanted.stream(command.topic, command.partition)
-    if stream is not None:
-        for id_ in prepared(stream, each_columns(command)).message_ids or ():
-            wanted.found_id(stream, id_)
 
 
 def _commit(wanted: Wanted, command: c.Commit) -> None:
@@ -375,8 +362,6 @@ def _get_txn(wanted: Wanted, command: c.GetTxn) -> None:
 
 _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
     c.Append: _append,
-    c.AppendValue: _append_value,
-    c.AppendEach: _append_each,
     c.Columns: _columns,
     c.Commit: _commit,
     c.CreateTopic: _create,
@@ -420,7 +405,7 @@ _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
 
 def ids(state: State, command: c.Command) -> list[bytes]:
     """The hashes of all ids that a command names. Its streams must be loaded."""
-    if isinstance(command, c.Append | c.AppendValue | c.AppendEach | c.Columns):
+    if isinstance(command, c.Append | c.Columns):
         stream = _stream_of(state, command.topic, command.partition)
         return (
             [] if stream is None else [message_id.id_hash(stream, id_) for id_ in _append_ids(stream, command) if id_]
@@ -450,19 +435,14 @@ def ids(state: State, command: c.Command) -> list[bytes]:
     return []
 
 
-def _append_ids(stream: Stream, command: c.Append | c.AppendValue | c.AppendEach | c.Columns) -> Sequence[bytes]:
+def _append_ids(stream: Stream, command: c.Append | c.Columns) -> Sequence[bytes]:
     """The message ids of an append; of a fact topic, those of its facts."""
-    if isinstance(command, c.AppendValue):
-        return () if holds_facts(stream) else (command.message_id,)
-    if isinstance(command, c.Append):
-        if not holds_facts(stream):
-            return (command.message_id,)
-        asked = as_columns(command)
-        if not isinstance(asked, c.Columns):
-            return ()
-    else:
-        asked = each_columns(command) if isinstance(command, c.AppendEach) else command
-    return prepared(stream, asked).message_ids or ()
+    if isinstance(command, c.Columns):
+        return prepared(stream, command).message_ids or ()
+    if not holds_facts(stream):
+        return (command.message_id,)
+    asked = as_columns(command)
+    return prepared(stream, asked).message_ids or () if isinstance(asked, c.Columns) else ()
 
 
 def _stream_of(state: State, topic: str, partition: int) -> Stream | None:

@@ -46,12 +46,6 @@ def each_outcome(outcome: "Outcome", command: Columns) -> list["Outcome"]:
     return told
 
 
-class EachConfirmed(msgspec.Struct, gc=False):
-    """One answer per record, in order: records of one read that stand or fall alone."""
-
-    answers: list["Confirmed | Refusal"]
-
-
 class TopicDone(msgspec.Struct, gc=False):
     """The topic is as asked; `changed` is False if it already was."""
 
@@ -530,7 +524,6 @@ class ShardMismatch(Refusal):
 Done = (
     Confirmed
     | CommitConfirmed
-    | EachConfirmed
     | TopicDone
     | StreamDone
     | StageDone

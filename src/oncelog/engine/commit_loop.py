@@ -1,8 +1,8 @@
 """The single writer, without I/O: commands in, groups out, answers when a group is durable.
 
     submit -> load what is missing of what `needs` asks -> decide -> encode into the open group -> apply to the state
-              (appends of one record wait until the group leaves, or for the end of the turn if one is being
-              written, `take_queued`: those of one stream share a batch)
+              (columns wait until the group leaves, or for the end of the turn if one is being written,
+              `take_queued`: the values of one stream share a batch)
     next_group -> seal the open group; the shell gives it to whoever writes and syncs it
     handed_over -> note what it will change for readers, while the disk is at work
     written -> reveal the group's changes
@@ -23,23 +23,23 @@ from mypy_extensions import mypyc_attr
 
 from oncelog import limits
 from oncelog.core import needs
+from oncelog.core.append import as_entry
 from oncelog.core.apply import apply
-from oncelog.core.command import Append, AppendValue, Command
+from oncelog.core.columns import decide_columns, hashes_of, stream_of
+from oncelog.core.command import Append, Columns, Command
 from oncelog.core.decide import decide
-from oncelog.core.entry import Appended, Entry
-from oncelog.core.flat import Stream
+from oncelog.core.entry import Appended, Entry, Operation
 from oncelog.core.memory import only_prolongs
 from oncelog.core.message_id import id_hash
 from oncelog.core.outcome import NoRoom, NotFound, Outcome, Overloaded, TooLarge
-from oncelog.core.run import decide_run, decide_single, hashes_of, open_stream, shares_ids
 from oncelog.core.state import State
 from oncelog.engine.damage import damaged
 from oncelog.engine.group import Group, Reply, joined, writers_of
 from oncelog.engine.read_view import ReadView, take_changes
-from oncelog.engine.turn import NO_HASHES, Line, Queued, StreamKey, by_stream_of
+from oncelog.engine.turn import Line, Queued, by_stream_of, ids_of, one_by_one, room_for, shares_ids
 from oncelog.engine.weight import size_of
 from oncelog.errors import StorageError
-from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry, encode_flat
+from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry
 from oncelog.storage.index.interface import Index
 from oncelog.storage.index.places import Places
 from oncelog.storage.journal import Journal
@@ -85,9 +85,9 @@ class CommitLoop:
 
     def submit(self, command: Command, reply: Reply) -> None:
         """Take a command. `reply` is called once, never before its outcome is durable, possibly before this returns."""
-        if type(command) is AppendValue:
+        if type(command) is Columns and (size := room_for(command)) <= limits.TURN_BYTES_MAX:
             self._queued.append((command, reply))
-            self._queued_bytes += len(command.value) + limits.TURN_RECORD_BYTES
+            self._queued_bytes += size
             if self._queued_bytes > limits.TURN_BYTES_MAX:
                 self.take_queued()
             return
@@ -106,16 +106,16 @@ class CommitLoop:
         self._waiting.append((command, reply, size))
 
     def take_queued(self) -> None:
-        """Decide the appends of this turn."""
+        """Decide the columns of this turn."""
         if self._queued:
             for reply, outcome in self._decide_queued():
                 reply(outcome)
 
     def _decide_queued(self) -> list[tuple[Reply, Outcome]]:
-        """Decide the appends of this turn; returns the answers that nothing holds back. They are given when all are
+        """Decide the columns of this turn; returns the answers that nothing holds back. They are given when all are
         decided: whoever gets one may submit at once, and must find no turn half done.
 
-        Appends to one stream are taken together, before those to others that came in between. Nobody can tell, since
+        Values for one stream are taken together, before those for others that came in between. Nobody can tell, since
         all of them are in one group; where there is no room for that, or where an id means the same in several streams,
         they are taken as they came.
         """
@@ -125,20 +125,16 @@ class CommitLoop:
         self._told = told
         if self._waiting or self.held or not self._has_room(turn_bytes):
             for command, reply in queued:
-                if self._waiting or not self._take(command, reply):
-                    self._wait(command, reply)
+                self._take_alone(command, reply)
         else:
             self._turn_bytes = turn_bytes
-            self._turn_ns = self._clock()
+            self._turn_ns = max(self._clock(), self.state.time_ns)
             by_stream, named = by_stream_of(queued)
-            if named:
-                self._take_named(queued, by_stream)
-            else:
-                for line in by_stream.values():
-                    if isinstance(line, Line):
-                        self._take_line(line, {})
-                    else:
-                        self._take_single(*line)
+            lines = list(by_stream.values())
+            if len(lines) > 1 and shares_ids(self.state, [line.commands[0] for line in lines], named=named):
+                lines = one_by_one(queued)
+            for line in lines:
+                self._take_line(line)
             self._turn_bytes = 0
         self._told = None
         return told
@@ -150,88 +146,77 @@ class CommitLoop:
             return turn_bytes <= group.room and not group.reserved
         return self._journal.has_room(turn_bytes + GROUP_HEADER.size)
 
-    def _take_named(self, queued: list[Queued], by_stream: dict[StreamKey, Queued | Line]) -> None:
-        """A turn in which somebody has a message id: what the index knows of them is asked once for all."""
-        lines = [line if isinstance(line, Line) else Line(line, NO_HASHES) for line in by_stream.values()]
-        known: dict[bytes, bytes] = {}
-        try:
-            if len(lines) > 1 and shares_ids(self.state, (line.commands[0] for line in lines)):
-                lines = [Line(one, None) for one in queued]
-            hashes: list[bytes] = []
-            for line in lines:
-                stream = open_stream(self.state, line.commands[0])
-                line.hashes = None if stream is None else hashes_of(stream, line.commands)
-                hashes += line.hashes or ()
-            known = self._found(hashes)
-        except StorageError:
-            # What the index has of some id cannot be read: taken alone, its own command is told, and no other.
-            lines = [Line(one, None) for one in queued]
-        for line in lines:
-            self._take_line(line, known)
-
-    def _take_single(self, command: AppendValue, reply: Reply) -> None:
-        """An append without an id, the only one of its turn to its stream: what most turns of many streams are."""
-        decided = None if self._waiting else decide_single(self.state, command, self._turn_ns)
-        if decided is not None:
-            entry, answer = decided
-            self._append_in_turn(entry).append((reply, answer))
-        elif self._waiting or not self._take(command, reply):
+    def _take_alone(self, command: Command, reply: Reply) -> None:
+        if self._waiting or not self._take(command, reply):
             self._wait(command, reply)
 
-    def _take_line(self, line: Line, known: dict[bytes, bytes]) -> None:
-        """Appends to one stream, in their order: run by run, and alone what ends a run."""
-        state, commands, replies = self.state, line.commands, line.replies
-        at, count = 0, len(commands)
+    def _take_line(self, line: Line) -> None:
+        """Columns for one stream, in their order, run by run."""
+        at, count = 0, len(line.commands)
         while at < count:
-            stream = None if self._waiting else open_stream(state, commands[at])
-            taken = 0
-            if stream is not None:
-                if line.hashes is None:
-                    # Its rows were brought in by the first of them. Once for all that follow: asked anew after every
-                    # duplicate, a long line would cost its square.
-                    line.hashes = self._hashes(stream, commands, known)
-                state.ids_loaded = known
-                if line.hashes is None:
-                    pass
-                elif count <= limits.RUN_RECORDS_MAX and not at:
-                    taken = self._take_run(stream, commands, replies, line.hashes)
-                else:
-                    end = at + limits.RUN_RECORDS_MAX
-                    taken = self._take_run(stream, commands[at:end], replies[at:end], line.hashes[at:end])
-            if not taken:
-                taken = 1
-                state.ids_loaded = {}
-                if self._waiting or not self._take(commands[at], replies[at]):
-                    self._wait(commands[at], replies[at])
-            at += taken
+            end = line.end_of_run(at)
+            commands, replies = line.commands, line.replies
+            if at or end < count:
+                commands, replies = commands[at:end], replies[at:end]
+            if self._waiting or not self._take_run(commands, replies):
+                for command, reply in zip(commands, replies, strict=True):
+                    self._take_alone(command, reply)
+            at = end
 
-    def _hashes(self, stream: Stream, commands: list[AppendValue], known: dict[bytes, bytes]) -> list[bytes] | None:
-        """The hashes of their ids, once what the index knows of them is among the `known`; None if it cannot be read:
-        then each is taken alone."""
-        hashes = hashes_of(stream, commands)
+    def _take_run(self, commands: list[Columns], replies: list[Reply]) -> bool:
+        """Decide and append columns that make one entry; False if each of them is to be taken alone."""
         try:
-            known |= self._found(hashes)
+            decided = self._decided_run(commands)
         except StorageError:
-            return None
-        return hashes
-
-    def _take_run(self, stream: Stream, commands: list[AppendValue], replies: list[Reply], hashes: list[bytes]) -> int:
-        """Decide and append as many as make one batch, from the first on; 0 if the first has to be taken alone."""
-        entry, answers = decide_run(self.state, stream, commands, hashes, self._turn_ns)
+            return False  # a row or an id cannot be read: the command that needs it is told, and no other
+        if decided is None:
+            return False
+        operations, answers = decided
+        entry = as_entry(operations, self._turn_ns)
         if entry is None:
-            return 0
-        self._append_in_turn(entry).extend(zip(replies, answers, strict=False))
-        return len(answers)
-
-    def _append_in_turn(self, entry: Appended) -> list[tuple[Reply, Outcome]]:
-        """Append what was decided for a turn; returns the answers of the group that it is in."""
-        buffers = encode_flat(entry)
-        size = entry.batch_at + len(entry.batch)
+            for reply, answer in zip(replies, answers, strict=True):
+                self._answer(reply, answer)
+            return True
+        buffers = encode_entry(entry)
+        size = sum([len(buffer) for buffer in buffers])
         group = self._open or self._group_for(size, urgent=False)
-        assert group is not None, "there is room for all of a turn, or it is taken one by one"
-        assert size <= group.room
+        if group is None or size > group.room:
+            return False
         self._append(group, entry, buffers, size)
-        return group.answers
+        group.answers.extend(zip(replies, answers, strict=True))
+        return True
+
+    def _decided_run(self, commands: list[Columns]) -> tuple[list[Operation], list[Outcome]] | None:
+        """Decide, and load what is missing if it is not there as it nearly always is. None if the stream's name is one
+        that no table can hold."""
+        state = self.state
+        hashes: list[list[bytes]] | None = None
+        known: dict[bytes, bytes] = {}
+        try:
+            hashes, known = self._looked_up(commands)
+            state.ids_loaded = known
+            return decide_columns(state, commands, hashes, self._turn_ns)
+        except KeyError:
+            pass
+        for command in commands:
+            self._load_rows(command)
+        if commands[0].topic not in state.topics:
+            return None
+        if hashes is None:
+            hashes, known = self._looked_up(commands)
+        state.ids_loaded = known
+        for command in commands:
+            self._load_rows(command)
+        return decide_columns(state, commands, hashes, self._turn_ns)
+
+    def _looked_up(self, commands: list[Columns]) -> tuple[list[list[bytes]], dict[bytes, bytes]]:
+        """The hashes of the ids of columns for one stream, and what the index knows of them."""
+        stream = stream_of(self.state, commands[0].topic, commands[0].partition)
+        if stream is None:
+            return [[] for _ in commands], {}
+        hashes = [hashes_of(stream, command) for command in commands]
+        ids = ids_of(hashes)
+        return hashes, self._found(ids) if ids else {}
 
     def _take(self, command: Command, reply: Reply) -> bool:
         """Decide and append one command; False if it has to wait for the next group."""
@@ -248,7 +233,7 @@ class CommitLoop:
             self._answer(reply, outcome)
             return True
         buffers = encode_entry(entry)
-        size = entry.batch_at + len(entry.batch) if type(entry) is Appended else sum(map(len, buffers))
+        size = sum([len(buffer) for buffer in buffers])
         if self.held and not command.urgent:
             self._answer(reply, outcome if only_prolongs(self.state, entry) else NoRoom(size))
             return True
@@ -294,7 +279,7 @@ class CommitLoop:
     def _decided(self, command: Command, now_ns: int) -> tuple[Entry | None, Outcome]:
         """Decide. An append nearly always finds its rows loaded, and asking `needs` would cost more than deciding: it
         is tried at once, and a row that is missing after all is a KeyError. `decide` changes nothing."""
-        if isinstance(command, Append | AppendValue) and (not command.message_id or self._is_new_id(command)):
+        if isinstance(command, Append) and (not command.message_id or self._is_new_id(command)):
             try:
                 return decide(self.state, command, now_ns)
             except KeyError:
@@ -302,7 +287,7 @@ class CommitLoop:
         self._load(command)
         return decide(self.state, command, now_ns)
 
-    def _is_new_id(self, command: Append | AppendValue) -> bool:
+    def _is_new_id(self, command: Append) -> bool:
         """Whether nobody knows the message id. Ids that are not found count as absent, so the index must be asked
         first; of a known one, `needs` lists the rows that it leads to. False also if the stream is not loaded."""
         state = self.state
@@ -320,15 +305,15 @@ class CommitLoop:
 
     def _load(self, command: Command) -> None:
         """Bring in every row and id that the command needs."""
-        state = self.state
-        index = self._index
-        while missing := needs.needs(state, command):
-            for table, key in missing:
-                state.tables[table][key] = index.get(table, key)
-        hashes = needs.ids(state, command)
-        if not hashes:
-            return
-        state.ids_loaded = self._found(hashes)
+        self._load_rows(command)
+        hashes = needs.ids(self.state, command)
+        if hashes:
+            self.state.ids_loaded = self._found(hashes)
+            self._load_rows(command)
+
+    def _load_rows(self, command: Command) -> None:
+        """Bring in every row that the command needs, as far as its ids are looked up."""
+        state, index = self.state, self._index
         while missing := needs.needs(state, command):
             for table, key in missing:
                 state.tables[table][key] = index.get(table, key)

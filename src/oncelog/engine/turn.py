@@ -1,50 +1,103 @@
-"""A turn: appends of one record that are decided together, by their streams: those of one stream may share a batch
-(`core/run.py`). It ends when their group leaves or, while another group is being written, with a turn of the loop."""
+"""A turn: columns that are decided together, by their streams: the values of one stream share a batch
+(`core/columns.py`). It ends when their group leaves or, while another group is being written, with a turn of the
+loop."""
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from oncelog.core.command import AppendValue
+from oncelog import limits
+from oncelog.core.columns import bytes_of
+from oncelog.core.command import Columns
+from oncelog.core.rows import JCS
+from oncelog.core.state import State
 from oncelog.engine.group import Reply
 
-Queued = tuple[AppendValue, Reply]
-"""An append of one record that waits for its turn to end."""
+Queued = tuple[Columns, Reply]
+"""Values that wait for their turn to end."""
 
 StreamKey = tuple[str, int]
 """Topic and partition."""
 
-NO_HASHES: Final[list[bytes]] = []
-"""Of a turn without message ids."""
+_RUN_BYTES_MAX: Final = limits.RUN_BYTES_MAX
+_RUN_RECORDS_MAX: Final = limits.RUN_RECORDS_MAX
 
 
 class Line:
-    """Appends of one record that came in one turn for one stream, in their order."""
+    """What came in one turn for one stream, in its order."""
 
-    __slots__ = ("commands", "hashes", "replies")
+    __slots__ = ("commands", "replies")
 
-    def __init__(self, queued: Queued, hashes: list[bytes] | None) -> None:
-        command, reply = queued
-        self.commands = [command]
-        self.replies = [reply]
-        self.hashes = hashes
-        """Of their message ids (`core.run.hashes_of`); None if they are not looked up yet, since the stream was not
-        loaded when the turn began."""
+    def __init__(self) -> None:
+        self.commands: list[Columns] = []
+        self.replies: list[Reply] = []
+
+    def end_of_run(self, at: int) -> int:
+        """Where a run ends that begins with the command at `at`: together they make a batch that is not too large for
+        its readers. Values that come together are a batch of their own."""
+        commands = self.commands
+        bytes_ = records = 0
+        for number in range(at, len(commands)):
+            command = commands[number]
+            values = command.values
+            count = len(values)
+            records += count
+            for value in values:
+                if value is not None:
+                    bytes_ += len(value)
+            if bytes_ > _RUN_BYTES_MAX or records > _RUN_RECORDS_MAX or (command.together and count > 1):
+                return max(number, at + 1)
+        return len(commands)
 
 
-def by_stream_of(queued: list[Queued]) -> tuple[dict[StreamKey, Queued | Line], bool]:
-    """The appends of a turn by their streams, a line where there are several; and whether one has a message id."""
-    by_stream: dict[StreamKey, Queued | Line] = {}
+def room_for(command: Columns) -> int:
+    """What columns may need in a group, at most."""
+    values = command.values
+    if len(values) == 1 and command.keys is None and command.headers is None:
+        value = values[0]
+        return limits.TURN_RECORD_BYTES + (0 if value is None else len(value))
+    return limits.TURN_RECORD_BYTES + bytes_of(command)
+
+
+def by_stream_of(queued: list[Queued]) -> tuple[dict[StreamKey, Line], bool]:
+    """What came in a turn by its streams; and whether something of it has a message id."""
+    by_stream: dict[StreamKey, Line] = {}
     named = False
-    for one in queued:
-        command, reply = one
-        if command.message_id:
+    for command, reply in queued:
+        if command.message_ids is not None:
             named = True
         key = (command.topic, command.partition)
         line = by_stream.get(key)
         if line is None:
-            by_stream[key] = one
-            continue
-        if not isinstance(line, Line):
-            line = by_stream[key] = Line(line, NO_HASHES)
+            line = by_stream[key] = Line()
         line.commands.append(command)
         line.replies.append(reply)
     return by_stream, named
+
+
+def one_by_one(queued: list[Queued]) -> list[Line]:
+    """The same where their order counts across streams."""
+    lines: list[Line] = []
+    for command, reply in queued:
+        line = Line()
+        line.commands.append(command)
+        line.replies.append(reply)
+        lines.append(line)
+    return lines
+
+
+def shares_ids(state: State, commands: Iterable[Columns], *, named: bool) -> bool:
+    """Whether an id may mean the same in two of the streams of these commands: which of two came first then counts.
+    `named`: some of them name ids. Facts have theirs in themselves."""
+    for command in commands:
+        topic = state.topics.get(command.topic)
+        if topic is None:
+            if named:
+                return True  # not loaded: it may be
+        elif topic.config.id_zone and (named or topic.config.digest == JCS):
+            return True
+    return False
+
+
+def ids_of(hashes: Sequence[list[bytes]]) -> list[bytes]:
+    """All of them in one list."""
+    return [id_hash for of_command in hashes for id_hash in of_command]

@@ -23,16 +23,15 @@ from oncelog.core.append import as_entry
 from oncelog.core.apply import apply
 from oncelog.core.audit import audit
 from oncelog.core.columns import decide_columns
-from oncelog.core.command import Append, AppendValue, Columns, Command, CreateTopic
+from oncelog.core.command import Append, Columns, Command, CreateTopic
 from oncelog.core.decide import decide
 from oncelog.core.entry import Appended, Entry
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest, values_digest
-from oncelog.core.outcome import Confirmed, Outcome, TopicDone
+from oncelog.core.outcome import Outcome, TopicDone
 from oncelog.core.producer import SequenceMode
 from oncelog.core.row_codec import decode_key, decode_row, encode_key, encode_row
 from oncelog.core.rows import Table, TableKey, TopicConfig
-from oncelog.core.run import decide_run, decide_single, hashes_of, open_stream
 from oncelog.core.state import State
 from oncelog.core.touches import is_loaded
 from oncelog.storage.entry_codec import GROUP_HEADER, decode_group, encode_entry
@@ -155,25 +154,6 @@ class CoreHarness:
             assert pickle.dumps(given) == bytes_then, f"changed after it was given out: {given}"
         return outcome
 
-    def run_together(self, commands: list[AppendValue]) -> list[Outcome]:
-        """Appends to one stream that came together, as the engine takes them: as many as make one batch, and whatever
-        ends a run alone."""
-        if not self.keep_loaded:
-            self.restart()
-        outcomes: list[Outcome] = []
-        while len(outcomes) < len(commands):
-            rest = commands[len(outcomes) :]
-            entry, answers = self._decide_run(rest)
-            if entry is None:
-                kept, self.keep_loaded = self.keep_loaded, True
-                outcomes.append(self.run(rest[0]))
-                self.keep_loaded = kept
-            else:
-                outcomes += answers
-                self.last_entry = entry
-                self._enter(entry)
-        return outcomes
-
     def run_columns(self, commands: list[Columns]) -> list[Outcome]:
         """Commands for one stream that are decided together: their answers."""
         if not self.keep_loaded:
@@ -197,32 +177,6 @@ class CoreHarness:
             self._enter(self.last_entry)
         state.ids_loaded.clear()
         return answers
-
-    def _decide_run(self, commands: list[AppendValue]) -> tuple[Entry | None, list[Confirmed]]:
-        state = self.state
-        for command in reversed(commands):
-            self._load(command)
-        stream = open_stream(state, commands[0])
-        single = decide_single(state, commands[0], self.now_ns)
-        if stream is None:
-            assert single is None
-            return None, []
-        hashes = hashes_of(stream, commands)
-        state.ids_loaded.update((hash_, self.rows.ids[hash_]) for hash_ in hashes if hash_ in self.rows.ids)
-        before, asked = snapshot(state), pickle.dumps(commands)
-        decided = decide_run(state, stream, commands, hashes, self.now_ns)
-        assert decide_run(state, stream, commands, hashes, self.now_ns) == decided, "deciding twice gives two answers"
-        alone, alone_answers = decide_run(state, stream, commands[:1], hashes[:1], self.now_ns)
-        if alone is None or commands[0].message_id:
-            assert single is None
-        else:
-            assert single == (alone, alone_answers[0]), "the short way leads elsewhere"
-        assert snapshot(state) == before, "decide changed the state"
-        assert pickle.dumps(commands) == asked, "decide changed a command"
-        entry, answers = decided
-        assert (entry is None) == (not answers)
-        self._given.append((answers, pickle.dumps(answers)))
-        return entry, answers
 
     def _load(self, command: Command) -> None:
         state = self.state

@@ -221,10 +221,46 @@ class Model(StageModel):
         stream["closed"] = command.close
         return o.Confirmed(stream["id"], first, next_, self.now, False, False, epoch, sequence, command.close)
 
-    def append_value(self, command: c.AppendValue) -> o.Outcome:
-        """As a batch of one."""
-        digest, claim, id_ = command.digest, command.claim, command.message_id
-        return self.append(c.Append(command.topic, command.partition, bytes(command.value), 1, digest, claim, id_))
+    def columns(self, command: c.Columns) -> o.Outcome:
+        """As batches of one record, or as one batch of all."""
+        count = len(command.values)
+        if command.together or count == 1:
+            return self.append(self.batch_of(command, 0, count))
+        if (stream := self.stream(command.topic, command.partition)) is None:
+            return o.TopicMissing(command.topic, command.partition)
+        first = len(stream["records"])
+        exceptions: dict[int, o.Outcome] = {}
+        for number in range(count):
+            outcome = self.append(self.batch_of(command, number, 1))
+            if not isinstance(outcome, o.Confirmed) or outcome.duplicate:
+                exceptions[number] = outcome
+            else:
+                epoch, sequence = outcome.epoch, outcome.sequence
+        if len(exceptions) == count:
+            epoch = sequence = -1
+        return o.Confirmed(
+            stream["id"],
+            first,
+            len(stream["records"]),
+            self.now,
+            False,
+            False,
+            epoch,
+            sequence,
+            command.close and count - 1 not in exceptions,
+            exceptions or None,
+        )
+
+    def batch_of(self, command: c.Columns, number: int, count: int) -> c.Append:
+        """Some values as a ready batch; nobody looks at its bytes."""
+        append = c.Append(command.topic, command.partition, b"", count)
+        append.claim = None if command.claims is None else command.claims[number]
+        append.message_id = b"" if command.message_ids is None else command.message_ids[number]
+        append.digest = self.digest(command.values[number] or b"")
+        if command.digests is not None:
+            append.digest = command.digests[number]
+        append.close = command.close and number + count == len(command.values)
+        return append
 
     def append_known(self, stream: Thing, command: c.Append, known: Thing) -> o.Outcome:
         """The id is known: the first outcome, and the sequence is used up."""
@@ -259,35 +295,6 @@ class Model(StageModel):
         gone = here and 0 <= first < stream["floor"]
         closed = here and stream["closed"] and next_ == len(stream["records"])
         return o.Confirmed(stream_id, first, next_, 0, True, gone, numbers["epoch"], numbers["last"], closed)
-
-    def append_each(self, command: c.AppendEach) -> o.Outcome:
-        """As if each record came alone, but at one instant."""
-        stream = self.stream(command.topic, command.partition)
-        if stream is None:
-            return o.TopicMissing(command.topic, command.partition)
-        answers: list[o.Confirmed | o.Refusal] = []
-        for record in command.records:
-            digest = self.digest(record.value or b"")
-            known = self.known_id(stream, record.message_id) if record.message_id else None
-            if known is not None:
-                if known["digest"] != digest:
-                    answers.append(o.IdConflict(known["stream"], known["first"], known["digest"], digest))
-                    continue
-                answer = self.duplicate_by_id(stream, known)
-                answer.time_ns = self.now if known.get("time") == self.now else answer.time_ns
-                answers.append(answer)
-                known["used later"] = self.is_gone(known)
-            elif stream["closed"]:
-                answers.append(o.StreamClosedRefusal(stream["id"], len(stream["records"])))
-            else:
-                first, next_ = self.add_records(stream, 1, "")
-                answers.append(o.Confirmed(stream["id"], first, next_, self.now))
-                if record.message_id:
-                    self.remember_id(stream, record.message_id, digest, first, 1)
-        for known in self.ids.values():
-            if known.pop("used later", False):
-                self.use_id(stream, known)
-        return o.EachConfirmed(answers)
 
     def get_receipt(self, command: c.GetReceipt) -> o.Outcome:
         """What became of an id."""

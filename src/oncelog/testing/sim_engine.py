@@ -17,9 +17,8 @@ from typing import NamedTuple, TypeVar
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.command import AppendValue, Command
+from oncelog.core.command import Columns, Command
 from oncelog.core.entry import Entry
-from oncelog.core.flat import Stream
 from oncelog.core.outcome import Outcome, Refusal
 from oncelog.core.txn import TxnTimeouts
 from oncelog.engine.commit_loop import CommitLoop
@@ -142,18 +141,15 @@ class ObservedLoop(CommitLoop):
             reply.needs_entry = self.state.entry_number
         return taken
 
-    def _take_run(self, stream: Stream, commands: list[AppendValue], replies: list[Reply], hashes: list[bytes]) -> int:
-        taken = super()._take_run(stream, commands, replies, hashes)
-        for reply in replies[:taken]:
-            assert isinstance(reply, Pending)
-            reply.needs_entry = self.state.entry_number
+    def _take_run(self, commands: list[Columns], replies: list[Reply]) -> bool:
+        pendings = [reply for reply in replies if isinstance(reply, Pending)]
+        for pending in pendings:
+            pending.needs_entry = self.state.entry_number
+        taken = super()._take_run(commands, replies)
+        if taken:
+            for pending in pendings:
+                pending.needs_entry = self.state.entry_number
         return taken
-
-    def _take_single(self, command: AppendValue, reply: Reply) -> None:
-        before = self.state.entry_number
-        super()._take_single(command, reply)
-        if self.state.entry_number > before and isinstance(reply, Pending):
-            reply.needs_entry = self.state.entry_number
 
     def _append(self, group: Group, entry: Entry, buffers: list[bytes], size: int) -> None:
         super()._append(group, entry, buffers, size)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog import limits
-from oncelog.core.command import AppendValue
+from oncelog.core.command import Columns
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import Confirmed, Fenced, Outcome
 from oncelog.core.producer import NOT_TOLD, SequenceMode
@@ -208,7 +208,7 @@ def submitted(session: Session, seq: int, body: bytes) -> tuple[ProducerClaim, S
     request = made("POST", "/v1/stream/t", body, content_type="text/plain", x_producer_id="p", x_producer_seq=str(seq))
     action = routed(request, session)
     assert isinstance(action, Submit)
-    assert isinstance(action.command, AppendValue)
+    assert isinstance(action.command, Columns)
     assert action.command.claim is not None
     return action.command.claim, action
 

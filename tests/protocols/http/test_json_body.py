@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core import batch as codec
-from oncelog.core.command import Append, AppendValue
+from oncelog.core.command import Columns
 from oncelog.limits import BATCH_RECORDS_MAX
 from oncelog.protocols.http import json_body
 from oncelog.protocols.http.actions import Submit
@@ -89,9 +88,9 @@ def test_any_bytes_are_elements_or_refused(body: bytes) -> None:
 def test_post_makes_one_record_per_element() -> None:
     action = routed(made("POST", "/v1/stream/t", b'[ {"a" : 1},[2]]', content_type="application/json; charset=utf-8"))
     assert isinstance(action, Submit)
-    assert isinstance(action.command, Append)
-    assert action.command.count == 2
-    assert codec.decode_values(action.command.batch) == [b'{"a" : 1}', b"[2]"]
+    assert isinstance(action.command, Columns)
+    assert action.command.together
+    assert action.command.values == [b'{"a" : 1}', b"[2]"]
     assert action.command.content_type == "application/json; charset=utf-8"
 
 
@@ -124,12 +123,12 @@ def test_template_leaves_an_array_of_too_many_elements_to_who_refuses_it(monkeyp
     template = template_of(request, action.command, 1024, 1024)
     assert template is not None
     head = request.head + b"\r\n\r\n"
-    assert template.command(head + b"[1,2,3]", 0, 1) is not None
-    assert template.command(head.replace(b"7", b"9") + b"[1,2,3,4]", 0, 1) is None
+    assert template.command(head + b"[1,2,3]", 0) is not None
+    assert template.command(head.replace(b"7", b"9") + b"[1,2,3,4]", 0) is None
 
 
 def test_body_of_another_type_is_one_record_whatever_it_holds() -> None:
     action = routed(made("POST", "/v1/stream/t", b"[1,2", content_type="text/json"))
     assert isinstance(action, Submit)
-    assert isinstance(action.command, AppendValue)
-    assert action.command.value == b"[1,2"
+    assert isinstance(action.command, Columns)
+    assert action.command.values == (b"[1,2",)

@@ -232,8 +232,8 @@ def test_request_that_was_cut_for_the_network_may_be_sent_again(status: int, ret
 def test_message_id_is_taken_by_either_name_however_few_headers_there_are(name: str) -> None:
     action = routed(made("POST", "/v1/stream/a", b"x", content_type="text/plain", **{name: "m1"}))
     assert isinstance(action, Submit)
-    assert isinstance(action.command, c.AppendValue)
-    assert action.command.message_id == b"m1"
+    assert isinstance(action.command, c.Columns)
+    assert action.command.message_ids == (b"m1",)
 
 
 def test_two_message_ids_must_agree() -> None:
@@ -249,8 +249,8 @@ def test_two_message_ids_must_agree() -> None:
 def test_if_match_is_the_tail_bare_or_quoted(header: str, value: str, tail: int) -> None:
     action = routed(made("POST", "/v1/stream/a", b"x", content_type="text/plain", **{header: value}))
     assert isinstance(action, Submit)
-    assert isinstance(action.command, c.Append)
-    assert action.command.expected_tail == tail
+    assert isinstance(action.command, c.Columns)
+    assert action.command.expected_tails == (tail,)
 
 
 @pytest.mark.parametrize("value", ["*", '"*"', "", '"', '""', '"1', 'W/"1"', '"1", "2"', "-1", "1 ", "٣"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog import limits
-from oncelog.core.command import AppendValue, CreateTopic
+from oncelog.core.command import Columns, CreateTopic
 from oncelog.core.names import command_refused
 from oncelog.core.outcome import NameInvalid, TooLarge
 from oncelog.protocols.http import offsets, write_answers
@@ -189,7 +189,7 @@ def test_path_names_the_stream(path: str, name: str, partition: int) -> None:
     for _ in range(2):  # the second time it is remembered
         append = routed(made("POST", path, b"x", content_type="text/plain"))
         assert isinstance(append, Submit)
-        assert isinstance(append.command, AppendValue)
+        assert isinstance(append.command, Columns)
         assert (append.command.topic, append.command.partition) == (name, partition)
 
 

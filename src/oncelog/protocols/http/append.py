@@ -4,11 +4,12 @@ A body becomes records by its own content type: JSON arrays are one record per e
 are, anything else is one record. That the stream holds this type is for core to say.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.command import Append, AppendValue, CloseStream, CreateTopic
+from oncelog.core.command import Append, CloseStream, Columns, CreateTopic
 from oncelog.core.content_type import ANY, BATCHES, JSON, media_type
 from oncelog.core.message_id import content_digest, values_digest
 from oncelog.core.outcome import (
@@ -20,7 +21,7 @@ from oncelog.core.rows import TopicConfig
 from oncelog.errors import BatchInvalid
 from oncelog.protocols.http import answers
 from oncelog.protocols.http.actions import Action, Done, Submit
-from oncelog.protocols.http.append_command import append_of_batch, append_of_one
+from oncelog.protocols.http.append_command import append_of_values
 from oncelog.protocols.http.claims import (
     Dialect,
     HeaderInvalid,
@@ -72,7 +73,7 @@ def is_closing(headers: dict[bytes, bytes]) -> bool:
 # --- POST ----------------------------------------------------------------------------------------------------------
 
 
-def post(request: Request, topic: str, partition: int, session: Session, now_ms: int, *, strict: bool) -> Action:
+def post(request: Request, topic: str, partition: int, session: Session, *, strict: bool) -> Action:
     """Append, close, or both."""
     headers = request.headers
     refuse_misspelt(headers)
@@ -93,29 +94,36 @@ def post(request: Request, topic: str, partition: int, session: Session, now_ms:
     sent_type, kind = content_type_of(headers)
     if not sent_type:
         return _bad("content_type_missing", "an append has a Content-Type: that of the stream")
-    value, batch, count = body, b"", 1
+    values: Sequence[bytes] = ()
     if kind == BATCHES:
         batch, count = raw_batch(body)
-        digest = values_digest(codec.decode_values(batch))
-        sent_type = ""
-    elif kind == JSON:
-        values = elements(body)
-        if not values:
-            return _bad("empty_array", "[] holds no record", "send at least one element")
-        value, count = values[0], len(values)
-        digest = values_digest(values)
-        if count > 1:
-            batch = codec.encode_values(values, now_ms)
+        claim, dialect = claim_of(headers, topic, partition, b"", session, strict=strict)
+        message_id, expected_tail, order_key = _conditions(headers)
+        digest = b""
+        if claim is not None or message_id:
+            digest = values_digest(codec.decode_values(batch))
+            claim = None if claim is None else claim.replaced(digest=digest)
+        command: Append | Columns = Append(
+            topic, partition, batch, count, digest, claim, message_id, expected_tail, order_key, close=closes
+        )
     else:
-        digest = content_digest(body)
-    claim, dialect = claim_of(headers, topic, partition, digest, session, strict=strict)
-    message_id, expected_tail, order_key = _conditions(headers)
-    if not batch and not closes and expected_tail < 0 and not order_key:
-        command: Append | AppendValue = append_of_one(topic, partition, value, digest, claim, message_id, sent_type)
-    else:
-        batch = batch or codec.encode_one(value, now_ms)
-        command = append_of_batch(topic, partition, batch, count, digest, claim, message_id, sent_type)
-        command.expected_tail, command.order_key, command.close = expected_tail, order_key, closes
+        if kind == JSON:
+            values = elements(body)
+            if not values:
+                return _bad("empty_array", "[] holds no record", "send at least one element")
+            digest = values_digest(values)
+        else:
+            values = (bytes(body),)
+            digest = content_digest(body)
+        claim, dialect = claim_of(headers, topic, partition, digest, session, strict=strict)
+        message_id, expected_tail, order_key = _conditions(headers)
+        columns = append_of_values(topic, partition, values, digest, claim, message_id, sent_type)
+        columns.close = closes
+        if expected_tail >= 0:
+            columns.expected_tails = (expected_tail,)
+        if order_key:
+            columns.order_keys = (order_key,)
+        command = columns
     if expected_tail < 0 and (dialect != Dialect.X or claim is None or claim.session):
         return Submit(command, ANSWERS[dialect])
     answer = AppendAnswer(dialect)

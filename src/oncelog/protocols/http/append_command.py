@@ -1,39 +1,26 @@
 """The command of an append, made here and nowhere else, whichever way its request was read."""
 
-from oncelog.core.command import Append
-from oncelog.core.flat import AppendValue, ProducerClaim
+from collections.abc import Sequence
+
+from oncelog.core.flat import Columns, ProducerClaim, one_value
 
 
-def append_of_one(
+def append_of_values(
     topic: str,
     partition: int,
-    value: bytes | bytearray,
+    values: Sequence[bytes],
     digest: bytes,
     claim: ProducerClaim | None,
     message_id: bytes,
     content_type: str,
-) -> AppendValue:
-    """The command of nearly every request: one record, no condition, no close. A digest belongs to a claim
-    or an id: without either it is left out."""
-    if claim is None and not message_id:
-        digest = b""
-    return AppendValue(topic, partition, value, digest, claim, message_id, content_type)
-
-
-def append_of_batch(
-    topic: str,
-    partition: int,
-    batch: bytes,
-    count: int,
-    digest: bytes,
-    claim: ProducerClaim | None,
-    message_id: bytes,
-    content_type: str,
-) -> Append:
-    """Any other append: several records, or one that conditions or a close come with. The digest as above."""
-    if claim is None and not message_id:
-        digest = b""
-    return Append(topic, partition, batch, count, digest, claim, message_id, -1, "", content_type)
+) -> Columns:
+    """The values of one request: one, or several that are written all or not at all. Claim and id are those of the
+    whole request."""
+    if len(values) == 1:
+        return one_value(topic, partition, values[0], digest, claim, message_id, content_type)
+    claims = None if claim is None else (claim,)
+    digests, ids = ((digest,), (message_id,)) if message_id else (None, None)
+    return Columns(topic, partition, values, digests, claims, ids, content_type, True)
 
 
 def following(claim: ProducerClaim, sequence: int, digest: bytes) -> ProducerClaim:

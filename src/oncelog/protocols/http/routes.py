@@ -107,7 +107,7 @@ class Router:
         method = request.method
         named = self._names.get(rest)
         if named is not None and method == b"POST":
-            return append.post(request, named, 0, session, now_ms, strict=self._strict)
+            return append.post(request, named, 0, session, strict=self._strict)
         raw_name, mark, raw_query = rest.partition(b"?")
         name = decoded(raw_name)
         query = Query(raw_query)
@@ -121,7 +121,7 @@ class Router:
         if method == b"POST":
             if not mark and len(rest) <= limits.TOPIC_NAME_BYTES_MAX:
                 self._remember(rest, name)
-            return append.post(request, name, partition, session, now_ms, strict=self._strict)
+            return append.post(request, name, partition, session, strict=self._strict)
         if method == b"GET":
             return read.wish(request, name, partition, query)
         if method == b"PUT":

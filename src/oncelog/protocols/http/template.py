@@ -13,16 +13,16 @@ that depends on what its connection remembers (the X- dialect without a session)
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from oncelog import limits
-from oncelog.core import batch as codec
-from oncelog.core.command import Append, AppendValue, Command
+from oncelog.core.command import Columns, Command
 from oncelog.core.content_type import JSON
 from oncelog.core.flat import ProducerClaim
-from oncelog.core.message_id import content_digest, values_digest
+from oncelog.core.message_id import values_digest
 from oncelog.protocols.http.append import content_type_of
-from oncelog.protocols.http.append_command import append_of_batch, append_of_one, following
+from oncelog.protocols.http.append_command import append_of_values, following
 from oncelog.protocols.http.claims import Dialect
 from oncelog.protocols.http.json_body import JsonInvalid, elements
 from oncelog.protocols.http.plain import LENGTH_DIGITS_MAX, VALUE
@@ -72,7 +72,7 @@ class AppendTemplate:
 
     def __init__(
         self,
-        command: Append | AppendValue,
+        command: Columns,
         head: bytes,
         values: list[re.Match[bytes]],
         *,
@@ -84,7 +84,7 @@ class AppendTemplate:
         self._claim = command.claim
         self._content_type = command.content_type
         self.is_json = is_json
-        """Its records may get their time here; else `now_ms` is not looked at."""
+        """Its bodies are one JSON value, or an array of them."""
         self._body_bytes_max = body_bytes_max
         self._length = -1
         self._length_text = b""
@@ -101,7 +101,7 @@ class AppendTemplate:
         # That values are as long as the last time is the first guess.
         self._first_width, self._second_width = len(first[2]), len(last[2])
 
-    def command(self, data: bytes, at: int, now_ms: int) -> Append | AppendValue | None:
+    def command(self, data: bytes, at: int) -> Columns | None:
         """The command of the request that begins at `at`, if it is like the template and whole."""
         begin = at + self._first_size
         if data[at:begin] != self._first:
@@ -112,13 +112,13 @@ class AppendTemplate:
         if self._is_alone:
             body_at = end + self._last_size
             if data[end:body_at] != self._last:
-                return self.command(data, at, now_ms) if self._fits_anew(data, begin) else None
+                return self.command(data, at) if self._fits_anew(data, begin) else None
         else:
             second_at = end + self._second_size
             second_end = second_at + self._second_width
             body_at = second_end + self._last_size
             if data[end:second_at] != self._second or data[second_end:body_at] != self._last:
-                return self.command(data, at, now_ms) if self._fits_anew(data, begin) else None
+                return self.command(data, at) if self._fits_anew(data, begin) else None
             other = data[second_at:second_end]
             if not self._length_is_first:
                 length, other = other, length
@@ -128,15 +128,20 @@ class AppendTemplate:
         body = data[body_at:next_at]
         if len(body) != self._length:
             return None
+        values: Sequence[bytes] = (body,)
         if self.is_json:
-            command = self._json(body, other, now_ms)
-        else:
-            command = self._one(body, content_digest(body) if other else b"", other)
+            try:
+                values = elements(body)
+            except JsonInvalid:
+                return None  # told by whoever reads it next
+            if not values:
+                return None
+        command = self._of_values(values, values_digest(values) if other else b"", other)
         if command is not None:
             self.next_at = next_at
         return command
 
-    def _one(self, value: bytes, digest: bytes, other: bytes) -> AppendValue | None:
+    def _of_values(self, values: Sequence[bytes], digest: bytes, other: bytes) -> Columns | None:
         """`other` is the sequence or the id; empty if there is neither."""
         claim = self._claim
         if claim is not None:
@@ -150,23 +155,7 @@ class AppendTemplate:
             other = b""
         elif other and not _is_value(other):
             return None
-        return append_of_one(self._topic, self._partition, value, digest, claim, other, self._content_type)
-
-    def _json(self, body: bytes, other: bytes, now_ms: int) -> Append | AppendValue | None:
-        try:
-            values = elements(body)
-        except JsonInvalid:
-            return None  # told by whoever reads it next
-        if not values:
-            return None
-        digest = values_digest(values) if other else b""
-        one = self._one(values[0], digest, other)
-        if one is None or len(values) == 1:
-            return one
-        batch = codec.encode_values(values, now_ms)
-        return append_of_batch(
-            one.topic, one.partition, batch, len(values), digest, one.claim, one.message_id, one.content_type
-        )
+        return append_of_values(self._topic, self._partition, values, digest, claim, other, self._content_type)
 
     def _takes(self, length_text: bytes) -> bool:
         """Whether it is the length of a body that may be; the same one mostly comes again."""
@@ -207,17 +196,13 @@ def template_of(
         limits.HTTP_TEMPLATE_HEAD_BYTES_MAX,
         header_bytes_max - LENGTH_DIGITS_MAX - limits.HTTP_TEMPLATE_ID_BYTES_MAX - len(_END),
     )
-    if (
-        not 0 < len(head) <= room
-        or not isinstance(command, Append | AppendValue)
-        or not _NOT_ALIKE.isdisjoint(request.headers)
-    ):
+    if not 0 < len(head) <= room or not isinstance(command, Columns) or not _NOT_ALIKE.isdisjoint(request.headers):
         return None
     claim = command.claim
     if not command.content_type or (claim is not None and claim.managed and _SESSION not in request.headers):
         return None
     values = list(_VARYING.finditer(head))
-    if len(values) != 1 + (claim is not None) + bool(command.message_id) or len(values) > 2:
+    if len(values) != 1 + (claim is not None) + (command.message_ids is not None) or len(values) > 2:
         return None
     kind = content_type_of(request.headers)[1]
     return AppendTemplate(command, head, values, is_json=kind == JSON, body_bytes_max=body_bytes_max)

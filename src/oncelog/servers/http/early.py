@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from oncelog import limits
-from oncelog.core.command import Append, AppendValue, CloseStream, Command, Commit
+from oncelog.core.command import Append, CloseStream, Columns, Command, Commit
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.outcome import (
     CommitConfirmed,
@@ -33,7 +33,7 @@ Early = SequenceGap | EpochNotAtZero
 """Refusals of what may only have come too early."""
 
 
-Claiming = Append | AppendValue | CloseStream | Commit
+Claiming = Append | Columns | CloseStream | Commit
 """Commands that may carry a producer's claim."""
 
 
@@ -133,9 +133,14 @@ class EarlyRequests:
 
     def _decide_for_good(self, held: Held) -> None:
         """Whatever comes of it now is the answer."""
-        assert held.command.claim is not None
-        held.command.claim = having_waited(held.command.claim)
-        self._submit(held.command, held.reply_last)
+        command = held.command
+        assert command.claim is not None
+        claim = having_waited(command.claim)
+        if isinstance(command, Columns):
+            command.claims = (claim,)
+        else:
+            command.claim = claim
+        self._submit(command, held.reply_last)
 
     def _let_go(self, held: Held) -> None:
         held.timer.cancel()

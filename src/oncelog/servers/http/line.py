@@ -139,11 +139,10 @@ class Line:
             self.take(data)
             self.hold_back()
             return
-        now_ms = server.now_ms() if template.is_json else 0
         slots, submit = self.slots, server.submit
         at, size = 0, len(data)
         is_overloaded = False
-        while at < size and (command := template.command(data, at, now_ms)) is not None:
+        while at < size and (command := template.command(data, at)) is not None:
             slot = AppendSlot(self, command, template.render)
             slots.append(slot)
             is_overloaded = submit(command, slot.answered)

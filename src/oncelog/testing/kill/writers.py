@@ -11,13 +11,14 @@ from typing import ClassVar, Final
 from oncelog.core import batch as codec
 from oncelog.core.command import (
     Append,
-    AppendValue,
+    Columns,
     Command,
     Commit,
     CommitAppend,
     CursorMove,
     ExpectCursor,
     ExpectTail,
+    one_value,
 )
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
@@ -150,9 +151,9 @@ class SequenceWriter(FlatWriter):
         identities = self.identities(self.random.randint(1, _RECORDS_MAX))
         batch, digest = batch_of(identities)
         claim = ProducerClaim(f"http:{self.name}", 0, sequence, sequence, mode, digest)
-        command: Append | AppendValue = Append(topic, partition, batch, len(identities), digest, claim)
+        command: Append | Columns = Append(topic, partition, batch, len(identities), digest, claim)
         if len(identities) == 1:
-            command = AppendValue(topic, partition, value_of(identities[0]), digest, claim)
+            command = one_value(topic, partition, value_of(identities[0]), digest, claim)
         return Request(command, self.ledger.unit(f"{self.name} sequence {sequence}", identities))
 
 
@@ -196,9 +197,9 @@ class IdWriter(FlatWriter):
             identity = self.identities(1)[0]
         return Request(self._append(identity), self.ledger.unit(identity.decode(), [identity]))
 
-    def _append(self, identity: Identity, salt: bytes = b"") -> AppendValue:
+    def _append(self, identity: Identity, salt: bytes = b"") -> Columns:
         value = value_of(identity, salt) + salt
-        return AppendValue(IDS, 0, value, content_digest(value), message_id=identity)
+        return one_value(IDS, 0, value, content_digest(value), message_id=identity)
 
     def answered(self, request: Request, outcome: Outcome) -> None:
         if request.unit is not None:

@@ -4,7 +4,7 @@ import pytest
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.command import AppendValue, CloseStream, GetProducer, GetReceipt, Trim
+from oncelog.core.command import CloseStream, Columns, GetProducer, GetReceipt, Trim, one_value
 from oncelog.core.entry import MANY_CLAIMS, Appended
 from oncelog.core.flat import ProducerClaim
 from oncelog.core.message_id import content_digest
@@ -38,20 +38,20 @@ def log(request: pytest.FixtureRequest) -> CoreHarness:
     return harness
 
 
-def value(number: int, *, id_: bytes = b"", claim: ProducerClaim | None = None) -> AppendValue:
+def value(number: int, *, id_: bytes = b"", claim: ProducerClaim | None = None) -> Columns:
     content = b"value %d" % number
-    return AppendValue("t", 0, content, content_digest(content), claim, id_)
+    return one_value("t", 0, content, content_digest(content), claim, id_)
 
 
-def claimed(name: str, sequence: int, number: int = 0) -> AppendValue:
+def claimed(name: str, sequence: int, number: int = 0) -> Columns:
     content = b"value %d" % number
     return value(number, claim=requests(name, sequence, content=content))
 
 
-def together(log: CoreHarness, *commands: AppendValue) -> tuple[list[Outcome], int]:
+def together(log: CoreHarness, *commands: Columns) -> tuple[list[Outcome], int]:
     """The answers, and how many entries it took."""
     before = log.state.entry_number
-    return log.run_together(list(commands)), log.state.entry_number - before
+    return log.run_columns(list(commands)), log.state.entry_number - before
 
 
 def offsets(outcomes: list[Outcome]) -> list[int]:
@@ -82,7 +82,7 @@ def test_claims_of_several_producers_share_an_entry_and_each_is_remembered(log: 
     names = [f"http:p{number}" for number in range(4)]
     first, entries = together(log, *(claimed(name, 0, number) for number, name in enumerate(names)))
     assert offsets(first) == [0, 1, 2, 3]
-    assert entries == 4, "a new producer is looked at alone"
+    assert entries == 1
     second, entries = together(log, *(claimed(name, 1, number) for number, name in enumerate(names)))
     assert offsets(second) == [4, 5, 6, 7]
     assert entries == 1
@@ -100,11 +100,11 @@ def test_claims_of_several_producers_share_an_entry_and_each_is_remembered(log: 
     log.replay_all()
 
 
-def test_the_second_of_one_producer_begins_a_run_of_its_own(log: CoreHarness) -> None:
+def test_the_second_of_one_producer_shares_the_batch(log: CoreHarness) -> None:
     log.run(claimed("http:p", 0))
     outcomes, entries = together(log, claimed("http:p", 1, 1), claimed("http:p", 2, 2), value(3))
     assert offsets(outcomes) == [1, 2, 3]
-    assert entries == 2
+    assert entries == 1
 
 
 @pytest.mark.parametrize(
@@ -150,17 +150,17 @@ def test_an_id_with_a_claim_keeps_both(log: CoreHarness) -> None:
     both = value(1, id_=b"a", claim=requests("http:p", 1, content=b"value 1"))
     outcomes, entries = together(log, value(0), both)
     assert (offsets(outcomes), entries) == ([1, 2], 1)
-    by_sequence = log.run(both.replaced(message_id=b""))
-    by_id = log.run(both.replaced(claim=None))
+    by_sequence = log.run(both.replaced(message_ids=None))
+    by_id = log.run(both.replaced(claims=None))
     assert isinstance(by_sequence, Confirmed)
     assert isinstance(by_id, Confirmed)
     assert (by_sequence.first, by_id.first) == (2, 2)
 
 
 def test_a_closed_or_missing_stream_refuses_each(log: CoreHarness) -> None:
-    missing = [AppendValue("nowhere", 0, b"x"), AppendValue("nowhere", 0, b"y")]
+    missing = [one_value("nowhere", 0, b"x"), one_value("nowhere", 0, b"y")]
     assert together(log, *missing) == ([TopicMissing("nowhere")] * 2, 0)
-    assert together(log, AppendValue("t", 3, b"x")) == ([TopicMissing("t", 3)], 0)
+    assert together(log, one_value("t", 3, b"x")) == ([TopicMissing("t", 3)], 0)
     log.run(CloseStream("t"))
     outcomes, entries = together(log, value(0), value(1))
     assert entries == 0
@@ -170,23 +170,16 @@ def test_a_closed_or_missing_stream_refuses_each(log: CoreHarness) -> None:
 def test_content_types_are_looked_at_one_by_one(log: CoreHarness) -> None:
     log.create("j", config=TopicConfig("application/json"))
     typed = [("application/json", b"1"), ("Application/JSON; charset=utf-8", b"2"), ("text/plain", b"3"), ("", b"{")]
-    outcomes, _ = together(log, *(AppendValue("j", 0, content, content_type=name) for name, content in typed))
+    outcomes, _ = together(log, *(one_value("j", 0, content, content_type=name) for name, content in typed))
     assert offsets(outcomes) == [0, 1, -1, -1]
     assert isinstance(outcomes[2], ContentTypeMismatch)
     assert isinstance(outcomes[3], Refusal)
 
 
-def test_a_run_ends_where_its_batch_would_be_too_large(log: CoreHarness) -> None:
-    each = limits.RUN_VALUE_BYTES_MAX
-    count = limits.RUN_BYTES_MAX // each
-    full = [AppendValue("t", 0, bytes(each)) for _ in range(count + 1)]
-    assert together(log, *full)[1] == 2
-    assert together(log, value(0), AppendValue("t", 0, bytes(each + 1)), value(1))[1] == 3
-    assert together(log, value(0), AppendValue("t", 0, bytearray(b"x")), value(1))[1] == 3
-    too_large = AppendValue("t", 0, bytes(limits.BATCH_BYTES_MAX))
-    outcomes, _ = together(log, value(0), too_large, value(1))
+def test_a_value_too_large_for_a_batch_is_refused_alone(log: CoreHarness) -> None:
+    outcomes, entries = together(log, value(0), one_value("t", 0, bytes(limits.BATCH_BYTES_MAX)), value(1))
     assert isinstance(outcomes[1], TooLarge)
-    assert offsets(outcomes)[::2] == [count + 7, count + 8]
+    assert (offsets(outcomes)[::2], entries) == ([0, 1], 1)
 
 
 def test_the_longest_claims_fit_their_entry(log: CoreHarness) -> None:
@@ -194,16 +187,15 @@ def test_the_longest_claims_fit_their_entry(log: CoreHarness) -> None:
     for sequence in range(2):
         outcomes, entries = together(log, *(claimed(name, sequence) for name in names))
         assert all(isinstance(outcome, Confirmed) for outcome in outcomes)
-    assert 1 < entries < 10
+    assert entries == 1
 
 
-def test_a_producer_whose_records_were_trimmed_is_looked_at_alone(log: CoreHarness) -> None:
-    """Whether it is forgotten by now is for the one rule that knows."""
+def test_a_producer_that_is_forgotten_is_a_gap_among_others(log: CoreHarness) -> None:
     log.run(claimed("http:p", 0))
     log.run(Trim("t", 0, 1))
     log.pass_ms(limits.DEDUPE_FLOOR_MS_DEFAULT + 1)
     outcomes, entries = together(log, value(0), claimed("http:p", 1), value(1))
-    assert entries == 2
+    assert entries == 1
     assert isinstance(outcomes[1], SequenceGap), "it was forgotten, so a 1 is too early"
     assert offsets(outcomes) == [1, -1, 2]
 
@@ -214,7 +206,7 @@ def test_verify_finds_claims_that_are_not_one_per_record(flaw: str) -> None:
     log.create("t")
     for name in ("http:p", "http:q"):
         log.run(claimed(name, 0))
-    log.run_together([claimed("http:p", 1), claimed("http:q", 1)])
+    log.run_columns([claimed("http:p", 1), claimed("http:q", 1)])
     entry = log.last_entry
     assert isinstance(entry, Appended)
     one, two = entry.claims
@@ -244,12 +236,11 @@ def test_one_claim_twice_in_a_turn_is_one_write(log: CoreHarness) -> None:
     log.replay_all()
 
 
-def test_an_epoch_begins_alone(log: CoreHarness) -> None:
-    """Its row is made anew, which a run does not do."""
+def test_an_epoch_begins_among_others(log: CoreHarness) -> None:
     log.run(claimed("http:p", 0))
     newer = value(1, claim=requests("http:p", 0, epoch=1, content=b"value 1"))
     outcomes, entries = together(log, value(0), newer, value(2))
-    assert (offsets(outcomes), entries) == ([1, 2, 3], 3)
+    assert (offsets(outcomes), entries) == ([1, 2, 3], 1)
     found = log.run(GetProducer("t", 0, "http:p"))
     assert isinstance(found, ProducerFound)
     assert (found.epoch, found.last_sequence, found.first) == (1, 0, 2)
@@ -261,7 +252,7 @@ def test_an_epoch_begins_alone(log: CoreHarness) -> None:
 def test_a_claim_with_a_text_that_is_too_long_is_refused_in_a_run_as_alone(log: CoreHarness) -> None:
     session = "s" * (limits.PRODUCER_SESSION_BYTES_MAX + 1)
 
-    def with_session(name: str) -> AppendValue:
+    def with_session(name: str) -> Columns:
         digest = content_digest(b"value 1")
         return value(1, claim=ProducerClaim(name, -1, 1, 1, 1, digest, True, session))
 
