@@ -6,9 +6,10 @@ import pytest
 
 from oncelog import limits
 from oncelog.core import batch as codec
-from oncelog.core.command import Append, CreateTopic, DeleteTopic, GetReceipt, GetStream
+from oncelog.core.command import Append, CreateTopic, DeleteTopic, GetReceipt, GetStream, GetTxn
 from oncelog.core.message_id import content_digest
 from oncelog.core.outcome import Confirmed, ReceiptFound
+from oncelog.core.row_size import rows_allowed
 from oncelog.core.rows import Table
 from oncelog.engine.store import open_store
 from oncelog.errors import DiskFull
@@ -243,3 +244,21 @@ def test_rows_that_were_only_looked_at_are_freed_without_a_generation() -> None:
         assert engine.image().difference(before) == ""
         engine.generations.evict()
         assert not engine.generations.clean(), "nothing to do"
+
+
+def test_rows_of_all_tables_share_one_budget_of_bytes() -> None:
+    engine = opened()
+    engine.generations._cache_bytes = 100_000
+    engine.execute(append(b"not in the index yet"))
+    for number in range(500):
+        engine.execute(GetStream(f"unknown{number}"))
+        engine.execute(GetTxn(f"unknown{number}"))
+    state = engine.commits.state
+    before = engine.image()
+    engine.generations.evict()
+    while engine.generations.clean():
+        pass
+    assert rows_allowed(state.tables, 130_000) is None
+    assert min(len(state.topics), len(state.txns)) > 50, "both gave way, and none lost all"
+    assert "a" in state.topics, "what the index does not have is never dropped"
+    assert engine.image().difference(before) == ""

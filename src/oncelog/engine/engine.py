@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, gc=False):
     txn_timeouts: TxnTimeouts = DEFAULT_TIMEOUTS
     clock_settle_ms: int = limits.CLOCK_SETTLE_MS
     clock_jump_max_ms: int = limits.CLOCK_JUMP_MAX_MS
+    cache_bytes: int = limits.ROWS_CACHED_BYTES
     accept_clock: bool = False
     """Open the log also if the wall clock is further ahead of it than it may jump."""
 
@@ -107,6 +108,7 @@ class Engine:
             self._building.request,
             store.indexed_group,
             settings.checkpoint_bytes,
+            settings.cache_bytes,
         )
         self._replayed_entries = store.replayed_entries
         self._open_for_reading(store)
@@ -228,6 +230,8 @@ class Engine:
             self._journal.stats,
             self._replayed_entries,
             len(self.retention.held_back),
+            self.reads.count,
+            self.follow.waiting,
             self.reads.bytes_planned,
             self.log_clock.skew_ns,
             self.log_clock.steps,

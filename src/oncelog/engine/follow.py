@@ -33,6 +33,11 @@ class Follow:
         self._view = view
         self._waiters: dict[int, dict[Waiter, None]] = {}
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._waiters.values()))
+
     def wait(self, stream_id: int, offset: int, wake: Wake, way: Way = Way.COMMITTED) -> Waiter | None:
         """Call `wake` later; None if there is something to read right now."""
         waiter = Waiter(stream_id, offset, wake, way)

@@ -3,7 +3,7 @@
 A generation is what changed since the one before it was sealed: the keys of touched rows, and the ids. Its boundary is
 the newest group at that moment; when that group is durable the builder is asked for a checkpoint up to it, and when
 the builder has committed it, rows of the generation that nobody touched again are clean: the index has them. Clean
-rows stay as a cache, up to ROWS_CACHED_MAX.
+rows stay as a cache, within one budget of bytes for all tables and up to ROWS_CACHED_MAX each.
 
 Invariant: a row that the index does not have yet is in memory, named by the generation being built or the current one.
 """
@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from oncelog import limits
+from oncelog.core.row_size import rows_allowed
 from oncelog.core.rows import Key, Table
 from oncelog.engine.commit_loop import CommitLoop
 from oncelog.storage.index.interface import Index
@@ -32,6 +33,7 @@ class Generations:
         request: Callable[[int], None],
         indexed_group: int,
         checkpoint_bytes: int,
+        cache_bytes: int = limits.ROWS_CACHED_BYTES,
     ) -> None:
         """`request` asks whoever builds the index for everything up to a durable group; `built` is the answer."""
         self._commits = commits
@@ -40,6 +42,9 @@ class Generations:
         self._places = places
         self._request = request
         self._checkpoint_bytes = checkpoint_bytes
+        self._cache_bytes = cache_bytes
+        self._allowed: list[int] | None = None
+        """Rows of each table that fit the budget, as last estimated; None if all did."""
         self.indexed_group = indexed_group
         """Everything up to this group is in the index, as far as we were told."""
         self._boundary: int | None = None
@@ -133,8 +138,13 @@ class Generations:
 
     def evict(self) -> None:
         """Begin to free rows that were only looked at, if there are too many: queries write no generation."""
-        if self._cleaning is None and any(len(rows) > limits.ROWS_CACHED_MAX for rows in self._commits.state.tables):
+        tables = self._commits.state.tables
+        self._allowed = rows_allowed(tables, self._cache_bytes)
+        if self._cleaning is None and any(len(tables[table]) > self._rows_max(table) for table in Table):
             self._cleaning = self._evict_all()
+
+    def _rows_max(self, table: Table) -> int:
+        return limits.ROWS_CACHED_MAX if self._allowed is None else min(limits.ROWS_CACHED_MAX, self._allowed[table])
 
     def _evict_all(self) -> Iterator[None]:
         for table in Table:
@@ -145,9 +155,10 @@ class Generations:
         state = self._commits.state
         rows = state.tables[table]
         kept = 0
-        while len(rows) > limits.ROWS_CACHED_MAX and kept < len(rows):
+        most = self._rows_max(table)
+        while len(rows) > most and kept < len(rows):
             # Oldest first: a dict keeps the order in which rows came in.
-            for key in list(islice(rows, kept, kept + limits.FREE_SLICE)):
+            for key in list(islice(rows, kept, kept + min(limits.FREE_SLICE, len(rows) - most))):
                 if key in state.touched[table] or (self._sealed and key in self._sealed[table]):
                     kept += 1
                 else:

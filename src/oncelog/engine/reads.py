@@ -64,6 +64,7 @@ class Reads:
         self.reader = Reader(store.view, store.index, store.places, store.journal)
         self.thread = thread
         self._time_seek = TimeSeek(self.reader, store.view, store.journal, thread)
+        self.count = 0
         self.bytes_planned = 0
         """Stored bytes that reads were planned to fetch since the start."""
 
@@ -94,6 +95,7 @@ class Reads:
             return stream
         plan = self.reader.plan(stream, offset, bytes_max, way)
         if isinstance(plan, ReadPlan):
+            self.count += 1
             self.bytes_planned += sum(part.length for part in plan.parts)
         return plan
 

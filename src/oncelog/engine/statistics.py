@@ -30,6 +30,10 @@ class Statistics(NamedTuple):
     """How many entries were newer than the index when the log was opened."""
     retention_held_back: int
     """Streams that keep more than their topic allows, since a pinned consumer needs it."""
+    reads: int
+    """Reads of records since the start."""
+    waiting_readers: int
+    """They wait for records."""
     bytes_read: int
     """Stored bytes that reads were planned to fetch."""
     clock_skew_ns: int

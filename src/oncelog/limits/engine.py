@@ -119,6 +119,9 @@ MERGE_LAG_BYTES_MAX: Final = 64 * MIB
 """If the index is further behind, merging runs of ids gives way to it, but for a step per commit: the largest merge
 takes most of a minute, and commands must not wait for it."""
 
+ROWS_CACHED_BYTES: Final = 256 * MIB
+"""All rows kept in memory although the index has them, of all tables together, if the settings say nothing else."""
+
 ROWS_CACHED_MAX: Final = 300_000
 """Rows per table kept in memory although the index has them. About 400 bytes each."""
 

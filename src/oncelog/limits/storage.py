@@ -68,5 +68,8 @@ STAGE_READ_BYTES: Final = 4 * MIB
 SEEKS_PER_SLICE: Final = 16
 """Streams that one look at the past halves before others have their turn: some twenty look-ups for each."""
 
+INDEX_ROWS_CACHED_BYTES: Final = 64 * MIB
+"""The same in bytes, for rows that are larger than most."""
+
 INDEX_ROWS_CACHED_MAX: Final = 100_000
 """Rows that the index builder keeps between commits, some 50 MB: beyond it they are read again when needed."""

@@ -6,11 +6,12 @@ Counting is adding to plain numbers on the loop's thread; prometheus-client only
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from oncelog import __version__
 from oncelog.engine.statistics import Statistics
 from oncelog.servers.face import Face
 
@@ -38,6 +39,11 @@ class _Collector(Collector):
         for face in self._faces:
             yield from _of_face(face)
         stand = self._statistics
+        build = GaugeMetricFamily("oncelog_build_info", "Which oncelog runs here; always 1.", labels=["version"])
+        build.add_metric([__version__], 1)
+        yield build
+        yield GaugeMetricFamily("oncelog_waiting_readers", "Readers that wait for records.", stand.waiting_readers)
+        yield CounterMetricFamily("oncelog_reads", "Reads of records.", stand.reads)
         yield CounterMetricFamily("oncelog_groups", "Groups written: one fdatasync each.", stand.groups)
         yield SummaryMetricFamily(
             "oncelog_fsync_seconds",
@@ -120,5 +126,6 @@ def _of_face(face: Face) -> Iterator[Metric]:
 def exposition(statistics: Statistics, faces: Sequence[Face], now: Now) -> bytes:
     """All of it in the text that Prometheus reads."""
     registry = CollectorRegistry()
+    ProcessCollector(registry=registry)  # memory, processor time, descriptors, the time of the start
     registry.register(_Collector(statistics, faces, now))
     return generate_latest(registry)

@@ -73,6 +73,15 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
             description="Journal bytes between two checkpoints of the index: about what a restart replays",
         ),
     ] = limits.CHECKPOINT_BYTES
+    cache_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 * MIB,
+            le=64 * 1024 * MIB,
+            description="Memory for rows that the index has as well (streams, producers, consumers, …), of all tables "
+            "together, as estimated. What is newer than the index comes on top",
+        ),
+    ] = limits.ROWS_CACHED_BYTES
 
 
 class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,9 +194,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             self.storage.segment_bytes,
             self.storage.checkpoint_bytes,
             self.transactions.timeouts,
-            self.clock.settle_ms,
-            self.clock.jump_max_ms,
-            self.clock.accept,
+            clock_settle_ms=self.clock.settle_ms,
+            clock_jump_max_ms=self.clock.jump_max_ms,
+            cache_bytes=self.storage.cache_bytes,
+            accept_clock=self.clock.accept,
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from oncelog.core.row_codec import encode_row
+from oncelog.core.row_size import rows_allowed
 from oncelog.core.rows import Table
 from oncelog.core.state import State
 from oncelog.errors import DiskFull, StorageError
@@ -18,6 +19,7 @@ from oncelog.limits import (
     INDEX_COMMIT_ENTRIES,
     INDEX_COMMIT_IDS,
     INDEX_COMMIT_JOURNAL_BYTES,
+    INDEX_ROWS_CACHED_BYTES,
     INDEX_ROWS_CACHED_MAX,
 )
 from oncelog.storage.index.interface import (
@@ -180,7 +182,8 @@ class Builder:
         state.changed_holes.clear()
         for keys in state.touched:
             keys.clear()
-        if sum(map(len, state.tables)) > INDEX_ROWS_CACHED_MAX:
+        too_many = sum(map(len, state.tables)) > INDEX_ROWS_CACHED_MAX
+        if too_many or rows_allowed(state.tables, INDEX_ROWS_CACHED_BYTES) is not None:
             for table in state.tables:
                 table.clear()
 

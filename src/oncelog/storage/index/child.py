@@ -24,7 +24,7 @@ from typing import Final
 
 from oncelog.errors import Corruption, DiskFull, OncelogError
 from oncelog.limits import MERGE_LAG_BYTES_MAX
-from oncelog.storage.allocator import keep_large_blocks
+from oncelog.storage.allocator import give_back, keep_large_blocks
 from oncelog.storage.disk import PosixDisk
 from oncelog.storage.index.builder import Builder
 from oncelog.storage.index.interface import Died, Done, Full, Reply
@@ -135,6 +135,8 @@ def serve(directory: Path, mirror: Mirror | None = None) -> None:
         full = merging = False
         while True:
             is_behind = requests.group > answered
+            if not is_behind and not merging:
+                give_back()  # what the last commits took: it may be long until the next
             came = requests.wait(RETRY_S if full else 0 if is_behind or merging else None)
             try:
                 if full or requests.group > answered:
