@@ -23,7 +23,7 @@ HUGE = 2**62
 
 def test_every_command_is_named_checked_needed_and_decided() -> None:
     commands = set(get_args(c.Command))
-    assert len(commands) == 36
+    assert len(commands) == 39
     assert set(decide._DECIDE) == commands
     assert set(needs._NEEDS) == commands
     assert set(names._CHECKS) == commands
@@ -109,6 +109,7 @@ def test_keys_fit_the_index() -> None:
         Table.PENDING: ("n" * limits.CURSOR_NAME_BYTES_MAX, HUGE),
         Table.HOLDER: HUGE,
         Table.NATS_NAME: "n" * 255,
+        Table.SUBJECT: (HUGE, "n" * limits.SUBJECT_BYTES_MAX),
     }
     assert set(longest) == set(Table)
     for table, key in longest.items():

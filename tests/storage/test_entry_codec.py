@@ -53,6 +53,8 @@ OPERATIONS: list[e.Operation] = [
     e.TxnOffsetsDropped("x", [("g", 2)]),
     e.CursorMoved("g", 2, 150, "m", True, True),
     e.ConsumerChanged("nats:d", 2, 5, [7, 9], True, 12, 40, [10, 2, TIME_NS, 39, 11, 0, 0, 0]),
+    e.SubjectsWritten(2, 5, 9, [("a.b", 3, 5, 8), ("$raw", 1, 6, 6)]),
+    e.SubjectsSet(2, [("a.b", 0, 0, 0)]),
     e.ConsumerSet("nats:d", 2, 5, b"{}", "closed", "note", True),
 ]
 

@@ -44,6 +44,8 @@ from oncelog.core.outcome import (
     Outcome,
     Refusal,
     StreamClosedRefusal,
+    SubjectMismatch,
+    SubjectsBehind,
     TailMismatch,
     TooLarge,
     TopicMissing,
@@ -53,13 +55,16 @@ from oncelog.core.producer import judge
 from oncelog.core.refuse import refusal_of, refusal_of_txn
 from oncelog.core.seen import Seen
 from oncelog.core.state import State
+from oncelog.core.subjects import is_current, keys_in, mismatch, rows_of, too_many, written
 from oncelog.core.txn import TxnEvent, TxnRefusal
 from oncelog.core.txn import judge as judge_txn
 from oncelog.core.verdict import Accept, Duplicate, EpochMustStartAtZero, Gap
+from oncelog.errors import BatchInvalid
 
 Decision = tuple[Entry | None, Outcome]
 
 _KAFKA: Final = "kafka:"
+_CONDITIONS: Final = (TailMismatch, OrderKeyNotRising, SubjectMismatch, SubjectsBehind)
 
 
 class Unit:
@@ -72,6 +77,7 @@ class Unit:
         "content_type",
         "count",
         "digest",
+        "expected_subjects",
         "expected_tail",
         "flaw",
         "id_hash",
@@ -98,6 +104,7 @@ class Unit:
         txn_id: str = "",
         flaw: str = "",
         record_bytes: int = 0,
+        expected_subjects: Sequence[tuple[str, int]] = (),
     ) -> None:
         self.count = count
         self.batch_bytes = batch_bytes
@@ -116,6 +123,7 @@ class Unit:
         """What is wrong with its records themselves."""
         self.record_bytes = record_bytes
         """Its largest record, or all of a ready batch."""
+        self.expected_subjects = expected_subjects
 
 
 class Judged:
@@ -160,10 +168,19 @@ def decide_append(state: State, command: Append, now_ns: int) -> Decision:
     judged = judge_unit(Seen(state, stream, now_ns), unit)
     if judged.answer is not None:
         return as_entry(judged.operations, now_ns), judged.answer
-    entry = appended_unit(stream.stream_id, stream.tail, unit, batch, judged, now_ns)
+    appended = appended_unit(stream.stream_id, stream.tail, unit, batch, judged, now_ns)
+    entry: Entry = appended
     sequence = -1 if claim is None else claim.last
     first = stream.tail
     closes = command.close
+    if not txn_id and is_current(stream):
+        try:
+            rows = rows_of(keys_in(batch), first)
+        except BatchInvalid as error:
+            return None, BatchRefused(str(error))
+        if (refusal := too_many(rows)) is not None:
+            return None, refusal
+        entry = Compound(now_ns, [appended, written(state, stream, rows, first + count)])
     answer = Confirmed(stream.stream_id, first, first + count, now_ns, False, False, judged.epoch, sequence, closes)
     return entry, answer
 
@@ -216,8 +233,10 @@ def judge_unit(seen: Seen, unit: Unit) -> Judged:
         else:
             refusal = refusal_of(verdict)  # type: ignore[arg-type]
     told = _stream_refuses(stream, unit)
+    for subject, expected in unit.expected_subjects if told is None else ():
+        told = told or mismatch(seen.state, seen.row, subject, expected, seen.subjects)
     # A request that came too early is told so, not that its condition fails: that is judged when it is its turn.
-    if refusal is None or (told is not None and not isinstance(told, TailMismatch | OrderKeyNotRising)):
+    if refusal is None or (told is not None and not isinstance(told, _CONDITIONS)):
         refusal = told or refusal
     if refusal is None and not unit.content_type and is_json(stream.config.content_type):
         refusal = values_refused(unit.values())

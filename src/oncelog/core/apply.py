@@ -43,6 +43,8 @@ from oncelog.core.entry import (
     StageOpened,
     StagePublished,
     StreamClosed,
+    SubjectsSet,
+    SubjectsWritten,
     TopicConfigured,
     TopicCreated,
     TopicDeleted,
@@ -57,7 +59,20 @@ from oncelog.core.flat import Producer, Stream
 from oncelog.core.jetstream_name import base_name
 from oncelog.core.producer import advance, remember, written_elsewhere
 from oncelog.core.row_codec import decode_row
-from oncelog.core.rows import Cause, Cursor, Holder, HoleChunk, Key, Named, Pending, Remembered, Stage, Table, Topic
+from oncelog.core.rows import (
+    Cause,
+    Cursor,
+    Holder,
+    HoleChunk,
+    Key,
+    Named,
+    Pending,
+    Remembered,
+    Stage,
+    Subject,
+    Table,
+    Topic,
+)
 from oncelog.core.state import NO_STREAM, State, copied_txn
 from oncelog.core.txn import Txn, TxnState, merge_range
 
@@ -309,6 +324,28 @@ def _consumer_set(state: State, op: ConsumerSet, time_ns: int) -> None:
         _pin(state, op.name, op.stream_id, cursor.frontier if op.pinned else None)
 
 
+def _subjects_written(state: State, op: SubjectsWritten, _time_ns: int) -> None:
+    stream = _stream(state, op.stream_id)
+    assert stream.subjects_next in (-1, op.first), f"subjects are indexed to {stream.subjects_next}, not {op.first}"
+    stream.subjects_next = op.next
+    for subject, count, first, last in op.subjects:
+        key = (op.stream_id, subject)
+        row = state.subjects[key]
+        if row is None:
+            state.subjects[key] = Subject(count, first, last)
+        else:
+            row.count += count
+            row.last = last
+        _touch(state, Table.SUBJECT, key)
+
+
+def _subjects_set(state: State, op: SubjectsSet, _time_ns: int) -> None:
+    for subject, count, first, last in op.subjects:
+        key = (op.stream_id, subject)
+        state.subjects[key] = Subject(count, first, last) if count else None
+        _touch(state, Table.SUBJECT, key)
+
+
 def _cursor_deleted(state: State, op: CursorDeleted, _time_ns: int) -> None:
     key = (op.name, op.stream_id)
     state.cursors[key] = None
@@ -524,4 +561,6 @@ _APPLY: Final[dict[type[Operation], Callable[[State, Any, int], None]]] = {
     CursorMoved: _cursor_moved,
     ConsumerChanged: _consumer_changed,
     ConsumerSet: _consumer_set,
+    SubjectsWritten: _subjects_written,
+    SubjectsSet: _subjects_set,
 }

@@ -47,6 +47,7 @@ from oncelog.core.outcome import (
 from oncelog.core.producer import is_next, judge
 from oncelog.core.seen import Seen
 from oncelog.core.state import State
+from oncelog.core.subjects import is_current, rows_of, subject_of, too_many, written
 from oncelog.core.verdict import Accept
 
 Records = Sequence[tuple[int, int, bytes | None, bytes | None, Headers]]
@@ -173,6 +174,12 @@ def record_bytes(command: Columns, number: int) -> int:
     return size
 
 
+def expected_of(command: Columns, first: int, next_: int) -> list[tuple[str, int]]:
+    """What some values of a command expect of subjects."""
+    expected = command.expected_subjects
+    return [] if expected is None else [one for one in expected[first:next_] if one is not None]
+
+
 def _is_bare(command: Columns) -> bool:
     """Whether its records are values and nothing else."""
     return command.keys is None and command.headers is None and command.timestamps_ms is None
@@ -192,6 +199,9 @@ class _Deciding:
         self.operations: list[Operation] = []
         self.used: dict[bytes, bytes] = {}
         """Hash → value of known ids whose memory starts anew."""
+        self.is_indexed = is_current(row)
+        self.keys: list[bytes | None] = []
+        """Of every record that is appended, where subjects are indexed."""
         # The batch that is being filled.
         self.values: list[bytes] = []
         self.records: list[tuple[int, int, bytes | None, bytes | None, Headers]] = []
@@ -216,6 +226,9 @@ class _Deciding:
         self.flush(is_last=True)
         if self.used:
             self.operations.append(IdsUsed(b"".join(self.used), b"".join(self.used.values())))
+        if self.keys:
+            rows = rows_of(self.keys, self.row.tail)
+            self.operations.append(written(self.state, self.row, rows, self.tail))
         return self.operations
 
     # --- one command -----------------------------------------------------------------------------------------------
@@ -226,6 +239,8 @@ class _Deciding:
         if command.together and (count != 1 or command.batch_id):
             return self.all_or_nothing(command, hashes)
         if count != 1 and (refusal := command_too_large(command)) is not None:
+            return refusal
+        if self.is_indexed and (refusal := self.too_many_subjects(command)) is not None:
             return refusal
         is_plain = self.is_plain(command)
         first = self.tail
@@ -250,6 +265,12 @@ class _Deciding:
         stream_id, told = self.row.stream_id, exceptions or None
         return Confirmed(stream_id, first, self.tail, self.now_ns, False, False, epoch, sequence, closed, told)
 
+    def too_many_subjects(self, command: Columns) -> Refusal | None:
+        """Whether its values have more subjects than one entry may tell of."""
+        if command.keys is None or len(command.keys) <= limits.SUBJECTS_PER_ENTRY_MAX:
+            return None
+        return too_many(set(map(subject_of, command.keys)))
+
     def accepted(self, offset: int, closed: bool) -> Confirmed:
         """The answer to the value that was accepted last."""
         stream_id, now_ns = self.row.stream_id, self.now_ns
@@ -260,7 +281,12 @@ class _Deciding:
         row = self.row
         if self.closed or row.open_txns or command.close or command.expected_tails is not None:
             return False
-        if command.order_keys is not None or command.flaws is not None or row.config.record_bytes_max:
+        if (
+            command.order_keys is not None
+            or command.expected_subjects is not None
+            or command.flaws is not None
+            or row.config.record_bytes_max
+        ):
             return False
         content_type = command.content_type
         if content_type != self.type_found:
@@ -294,6 +320,15 @@ class _Deciding:
         self.add(command, number, value, claim, epoch, id_hash, digest)
         self.epoch, self.sequence = epoch, sequence
         return None
+
+    def note_subjects(self, command: Columns, first: int, next_: int) -> None:
+        """Values of a command are appended at the tail: the index of subjects goes along."""
+        if not self.is_indexed:
+            return
+        for number in range(first, next_):
+            key = None if command.keys is None else command.keys[number]
+            self.seen.subjects[subject_of(key)] = self.row.tail + len(self.keys)
+            self.keys.append(key)
 
     def digest_of(self, command: Columns, number: int) -> bytes:
         """What the id of a value is compared by."""
@@ -341,11 +376,13 @@ class _Deciding:
             command.close and is_last,
             flaw=flaw,
             record_bytes=record_bytes(command, number),
+            expected_subjects=expected_of(command, number, number + 1),
         )
         judged = self.judged(unit)
         if judged.answer is not None:
             return judged.answer
         if is_large or judged.flags & RENEWS:
+            self.note_subjects(command, number, number + 1)
             self.append_alone(unit, batch if is_large else self.alone(command, number), judged)
         else:
             self.add(command, number, value, unit.claim, judged.epoch, id_hash, unit.digest)
@@ -368,6 +405,8 @@ class _Deciding:
         count = len(command.values)
         if not count:
             return BatchRefused("a batch holds at least one record")
+        if self.is_indexed and (refusal := self.too_many_subjects(command)) is not None:
+            return refusal
         again = self.known_batch(command)
         if again is not None:
             return again
@@ -393,11 +432,13 @@ class _Deciding:
             command.close,
             flaw=flaws[0] if flaws else "",
             record_bytes=max(record_bytes(command, number) for number in range(count)),
+            expected_subjects=expected_of(command, 0, count),
         )
         judged = self.judged(unit)
         if judged.answer is not None:
             return judged.answer
         first = self.tail
+        self.note_subjects(command, 0, count)
         self.append_alone(unit, batch, judged, ids)
         if command.batch_id:
             outcome = [self.row.stream_id, first, first + count]
@@ -503,6 +544,7 @@ class _Deciding:
         digest: bytes,
     ) -> None:
         """Append a value to the batch that is being filled."""
+        self.note_subjects(command, number, number + 1)
         if claim is not None:
             claim_bytes = CLAIM_BYTES + 4 * (len(claim.name) + len(claim.session))
             if self.claims_bytes + claim_bytes > _CLAIMS_BYTES_MAX:

@@ -85,7 +85,29 @@ class DeleteRecords(msgspec.Struct, gc=False):
     topic: str
     partition: int
     ranges: list[int]
+    subjects: list[tuple[str, int, int, int]] = []
+    """Where subjects are indexed: (subject, count, first, last) of those that change, as they are afterwards."""
     urgent: ClassVar[bool] = True
+
+
+class BeginSubjects(msgspec.Struct, gc=False):
+    """Index the subjects of a stream from now on; an empty one is indexed at once. Beginning twice succeeds."""
+
+    topic: str
+    partition: int = 0
+    urgent: ClassVar[bool] = False
+
+
+class IndexSubjects(msgspec.Struct, gc=False):
+    """The subjects of records [first, next), which were written without telling them."""
+
+    topic: str
+    partition: int
+    first: int
+    next: int
+    subjects: list[tuple[str, int, int, int]]
+    """(subject, count, first offset, last offset), each subject once."""
+    urgent: ClassVar[bool] = False
 
 
 # --- appends -------------------------------------------------------------------------------------------------------
@@ -463,6 +485,15 @@ class GetStream(msgspec.Struct, gc=False):
     urgent: ClassVar[bool] = True
 
 
+class GetSubject(msgspec.Struct, gc=False):
+    """How often a subject was written, and where."""
+
+    topic: str
+    partition: int
+    subject: str
+    urgent: ClassVar[bool] = True
+
+
 class GetReceipt(msgspec.Struct, gc=False):
     """Was this id taken, where, and with which content?"""
 
@@ -515,6 +546,8 @@ Command = (
     | CloseStream
     | Trim
     | DeleteRecords
+    | BeginSubjects
+    | IndexSubjects
     | OpenApplication
     | OpenStage
     | AppendStage
@@ -536,6 +569,7 @@ Command = (
     | ExpireStages
     | GetTopic
     | GetStream
+    | GetSubject
     | GetReceipt
     | GetProducer
     | GetCursor

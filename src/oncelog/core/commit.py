@@ -57,6 +57,7 @@ from oncelog.core.refuse import refusal_of
 from oncelog.core.rows import FOREVER, JCS, Cursor, Remembered
 from oncelog.core.seen import duplicate_of_id
 from oncelog.core.state import NO_STREAM, State
+from oncelog.core.subjects import SubjectRows, is_current, joined, keys_in, rows_of, too_many, written
 from oncelog.core.verdict import Accept, Duplicate, EpochMustStartAtZero, Gap
 from oncelog.errors import BatchInvalid
 
@@ -144,7 +145,9 @@ def decide_commit(state: State, command: Commit, now_ns: int) -> Decision:
         if refusal is not None and claims:
             return None, refusal
         return _all_known(state, command, claimed, known, [] if refusal else moves, digest, now_ns)
-    refusal = again or refusal or _closed(streams) or _content_refused(command, streams)
+    refusal = (
+        again or refusal or _closed(streams) or _undecodable(command, streams) or _content_refused(command, streams)
+    )
     refusal = refusal or _conditions_refuse(state, command.conditions, now_ns)
     if refusal is not None:
         return None, refusal
@@ -383,6 +386,17 @@ def _closed(streams: list[Stream]) -> Refusal | None:
     return None
 
 
+def _undecodable(command: Commit, streams: list[Stream]) -> Refusal | None:
+    """Where subjects are indexed, keys are looked at."""
+    for number, (append, stream) in enumerate(zip(command.appends, streams, strict=True)):
+        try:
+            if is_current(stream):
+                keys_in(append.batch)
+        except BatchInvalid as error:
+            return BatchRefused(str(error), append_number=number)
+    return None
+
+
 def _content_refused(command: Commit, streams: list[Stream]) -> Refusal | None:
     for number, (append, stream) in enumerate(zip(command.appends, streams, strict=True)):
         refusal = batch_refused(stream.config.content_type, append.batch)
@@ -448,12 +462,21 @@ def _build(
     operations: list[Operation] = []
     outcome: list[int] = []
     added: dict[int, int] = {}
+    subjects: dict[int, list[SubjectRows]] = {}
     for append, stream, named_ids in zip(command.appends, streams, named, strict=True):
         first = stream.tail + added.get(stream.stream_id, 0)
         added[stream.stream_id] = added.get(stream.stream_id, 0) + append.count
         ids = b"".join(packed_id(id_hash, told, number, count) for number, id_hash, told, count in named_ids)
         operations.append(Appended(stream.stream_id, first, append.count, append.batch, now_ns, ids=ids))
         outcome += (stream.stream_id, first, first + append.count)
+        if is_current(stream):
+            subjects.setdefault(stream.stream_id, []).append(rows_of(keys_in(append.batch), first))
+    for stream_id, parts in subjects.items():
+        rows, indexed = joined(parts), state.streams[stream_id]
+        assert indexed is not None
+        if (refusal := too_many(rows)) is not None:
+            return None, refusal
+        operations.append(written(state, indexed, rows, indexed.tail + added[stream_id]))
     for number, move in enumerate(command.cursors):
         stream_row = state.stream(move.topic, move.partition)
         extra = added.get(stream_row.stream_id, 0) if stream_row is not None else 0

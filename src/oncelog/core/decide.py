@@ -7,7 +7,7 @@ holds the answer back until everything that it was decided on is durable.
 from collections.abc import Callable
 from typing import Any, Final
 
-from oncelog.core import append, columns, commit, consumer, cursor, query, stage, stream, txn_commands
+from oncelog.core import append, columns, commit, consumer, cursor, query, stage, stream, subjects, txn_commands
 from oncelog.core import command as c
 from oncelog.core.entry import Entry
 from oncelog.core.fact_columns import as_columns
@@ -56,6 +56,9 @@ _DECIDE: Final[dict[type[c.Command], Callable[[State, Any, int], tuple[Entry | N
     c.CloseStream: stream.decide_close,
     c.Trim: stream.decide_trim,
     c.DeleteRecords: stream.decide_delete_records,
+    c.BeginSubjects: subjects.decide_begin,
+    c.IndexSubjects: subjects.decide_index,
+    c.GetSubject: subjects.decide_subject,
     c.OpenApplication: stage.decide_open_application,
     c.OpenStage: stage.decide_open_stage,
     c.AppendStage: stage.decide_append_stage,

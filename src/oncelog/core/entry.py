@@ -372,6 +372,27 @@ class ConsumerSet(msgspec.Struct, gc=False, array_like=True):
     pinned: bool
 
 
+class SubjectsWritten(msgspec.Struct, gc=False, array_like=True):
+    """The index of subjects reaches `next` now. Begins it, if the stream had none."""
+
+    tag: ClassVar[int] = 33
+
+    stream_id: int
+    first: int
+    next: int
+    subjects: list[tuple[str, int, int, int]]
+    """(subject, count, first offset, last offset) of the records between, each subject once."""
+
+
+class SubjectsSet(msgspec.Struct, gc=False, array_like=True):
+    """Rows of subjects as they are now; one with a count of 0 goes."""
+
+    tag: ClassVar[int] = 34
+
+    stream_id: int
+    subjects: list[tuple[str, int, int, int]]
+
+
 Operation = (
     Appended
     | TopicCreated
@@ -405,6 +426,8 @@ Operation = (
     | CursorMoved
     | ConsumerChanged
     | ConsumerSet
+    | SubjectsWritten
+    | SubjectsSet
 )
 
 
@@ -452,6 +475,8 @@ OPERATIONS: Final[dict[int, type[Operation]]] = {
         CursorMoved,
         ConsumerChanged,
         ConsumerSet,
+        SubjectsWritten,
+        SubjectsSet,
     )
 }
-assert len(OPERATIONS) == 32, "two operations share a tag"
+assert len(OPERATIONS) == 34, "two operations share a tag"

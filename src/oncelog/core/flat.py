@@ -236,6 +236,7 @@ class Stream(Flat):
         "shard",
         "stored_bytes",
         "stream_id",
+        "subjects_next",
         "tail",
         "time_ns",
         "topic",
@@ -263,6 +264,7 @@ class Stream(Flat):
         topic: str = "",
         stored_bytes: int = 0,
         byte_marks: list[int] | None = None,
+        subjects_next: int = -1,
     ) -> None:
         self.stream_id = stream_id
         self.topic_id = topic_id
@@ -291,6 +293,8 @@ class Stream(Flat):
         """Bytes of all batches that were ever appended."""
         self.byte_marks = byte_marks
         """Flat (offset, bytes of all batches below it), rising, at most BYTE_MARKS_MAX pairs."""
+        self.subjects_next = subjects_next
+        """Up to where the subjects are indexed (`core.subjects`); -1 if they are not."""
 
     def fields(self) -> tuple[Any, ...]:
         return (
@@ -312,6 +316,7 @@ class Stream(Flat):
             self.topic,
             self.stored_bytes,
             self.byte_marks,
+            self.subjects_next,
         )
 
     def add_bytes(self, size: int) -> None:
@@ -378,6 +383,7 @@ class Columns(Flat):
         "close",
         "content_type",
         "digests",
+        "expected_subjects",
         "expected_tails",
         "facts",
         "flaws",
@@ -412,6 +418,7 @@ class Columns(Flat):
         batch_id: str = "",
         batch_scope: str = "",
         batch_digest: bytes = b"",
+        expected_subjects: Sequence[tuple[str, int] | None] | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -440,6 +447,9 @@ class Columns(Flat):
         self.batch_scope = batch_scope
         """Whose batch ids these are."""
         self.batch_digest = batch_digest
+        self.expected_subjects = expected_subjects
+        """(subject, its last offset, -1 for none) as it was before the command or, of values that stand alone, before
+        the value; None: none. One element per value, also of values that come together."""
         self.facts: Any = None
         """Of a fact topic, what each value was found to be (`core.fact_columns`). Not part of what was asked."""
         self.flaws: Sequence[str] | None = None
@@ -464,6 +474,7 @@ class Columns(Flat):
             self.batch_id,
             self.batch_scope,
             self.batch_digest,
+            self.expected_subjects,
         )
 
     @property

@@ -303,6 +303,16 @@ def _delete_consumer(command: c.DeleteConsumer) -> Refusal | None:
     return _first(consumer_refused(command.name, topic, partition) for topic, partition in command.streams)
 
 
+def _index_subjects(command: c.IndexSubjects) -> Refusal | None:
+    size = sum(limits.COMMIT_APPEND_BYTES + text_bytes(row[0]) for row in command.subjects)
+    return _topic(command.topic, command.partition) or entry_refused("index of subjects", size)
+
+
+def _get_subject(command: c.GetSubject) -> Refusal | None:
+    refusal = _topic(command.topic, command.partition)
+    return refusal or name_refused("subject", command.subject, limits.SUBJECT_BYTES_MAX)
+
+
 def _get_producer(command: c.GetProducer) -> Refusal | None:
     refusal = _topic(command.topic, command.partition)
     return refusal or name_refused("producer name", command.name, limits.PRODUCER_NAME_BYTES_MAX)
@@ -413,6 +423,9 @@ _CHECKS: Final[dict[type[c.Command], Callable[[Any], Refusal | None]]] = {
     c.CloseStream: _close,
     c.Trim: _stream,
     c.DeleteRecords: _stream,
+    c.BeginSubjects: _stream,
+    c.IndexSubjects: _index_subjects,
+    c.GetSubject: _get_subject,
     c.OpenApplication: _open_application,
     c.OpenStage: _open_stage,
     c.AppendStage: _append_stage,

@@ -5,7 +5,8 @@ is missing: each round names only keys that are not in the state yet. Ids are as
 (`ids`); rows that a found id leads to are part of the next round. For a replay ask `touched_by`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from oncelog import limits
@@ -21,8 +22,10 @@ from oncelog.core.jetstream_name import base_name, rows_asked
 from oncelog.core.names import claim_refused, command_refused, consumer_refused, move_refused
 from oncelog.core.rows import Cursor, Table, TableKey, TopicConfig, chunk_of
 from oncelog.core.state import NO_STREAM, State
+from oncelog.core.subjects import is_current, keys_in, subject_of
 from oncelog.core.touches import touched_by
 from oncelog.core.wanted import Wanted
+from oncelog.errors import BatchInvalid
 
 __all__ = ["ids", "needs", "touched_by"]
 
@@ -48,8 +51,21 @@ def _append(wanted: Wanted, command: c.Append) -> None:
         if command.claim is not None:
             wanted.producer(stream.stream_id, command.claim.name)
         wanted.found_id(stream, command.message_id)
+        _subjects(wanted, stream, command.batch)
     if command.txn_id:
         wanted.row(Table.TXN, command.txn_id)
+
+
+def _subjects(wanted: Wanted, stream: Stream, batch: bytes) -> None:
+    """The rows of the subjects in a ready batch, where they are indexed."""
+    if is_current(stream):
+        with contextlib.suppress(BatchInvalid):
+            _subject_rows(wanted, stream, map(subject_of, keys_in(batch)))
+
+
+def _subject_rows(wanted: Wanted, stream: Stream, subjects: Iterable[str]) -> None:
+    for subject in dict.fromkeys(subjects):
+        wanted.row(Table.SUBJECT, (stream.stream_id, subject))
 
 
 def _columns(wanted: Wanted, command: c.Columns) -> None:
@@ -62,6 +78,10 @@ def _columns(wanted: Wanted, command: c.Columns) -> None:
             wanted.producer(stream.stream_id, claim.name)
     for id_ in prepared(stream, command).message_ids or ():
         wanted.found_id(stream, id_)
+    if is_current(stream):
+        keys = command.keys if command.keys is not None else [None]
+        expected = [one[0] for one in command.expected_subjects or () if one is not None]
+        _subject_rows(wanted, stream, [*map(subject_of, keys), *expected])
     key = (command.batch_scope, command.batch_id)
     if command.batch_id and wanted.row(Table.REMEMBERED, key) and (row := wanted.state.remembered[key]) is not None:
         wanted.outcome(row.outcome)
@@ -75,6 +95,7 @@ def _commit(wanted: Wanted, command: c.Commit) -> None:
         if stream is not None:
             for id_ in commit_ids(stream, append):
                 wanted.found_id(stream, id_)
+            _subjects(wanted, stream, append.batch)
     for condition in command.conditions:
         if isinstance(condition, c.ExpectNew):
             if wanted.row(Table.TOPIC, condition.topic) and (topic := wanted.state.topics[condition.topic]):
@@ -158,6 +179,24 @@ def _delete_records(wanted: Wanted, command: c.DeleteRecords) -> None:
         return
     for at in range(0, len(command.ranges), 2):
         wanted.chunks(stream, command.ranges[at], command.ranges[at + 1])
+
+
+def _begin_subjects(wanted: Wanted, command: c.BeginSubjects) -> None:
+    wanted.stream(command.topic, command.partition)
+
+
+def _index_subjects(wanted: Wanted, command: c.IndexSubjects) -> None:
+    stream = wanted.stream(command.topic, command.partition)
+    if stream is not None and command.first == stream.subjects_next:
+        for subject, *_ in command.subjects:
+            if subject_of(subject.encode("utf-8", "surrogatepass")) == subject:
+                wanted.row(Table.SUBJECT, (stream.stream_id, subject))
+
+
+def _get_subject(wanted: Wanted, command: c.GetSubject) -> None:
+    stream = wanted.stream(command.topic, command.partition)
+    if stream is not None and stream.subjects_next >= 0:
+        wanted.row(Table.SUBJECT, (stream.stream_id, command.subject))
 
 
 def _application(wanted: Wanted, command: c.OpenApplication | c.OpenStage | c.GetApplication) -> None:
@@ -371,6 +410,9 @@ _NEEDS: Final[dict[type[c.Command], Callable[[Wanted, Any], None]]] = {
     c.CloseStream: _close,
     c.Trim: _trim,
     c.DeleteRecords: _delete_records,
+    c.BeginSubjects: _begin_subjects,
+    c.IndexSubjects: _index_subjects,
+    c.GetSubject: _get_subject,
     c.OpenApplication: _application,
     c.OpenStage: _application,
     c.AppendStage: _append_stage,

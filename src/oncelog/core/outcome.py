@@ -69,6 +69,8 @@ class StreamDone(msgspec.Struct, gc=False):
     epoch: int = -1
     sequence: int = -1
     """Highest sequence accepted from this producer; -1 without a producer claim."""
+    subjects_next: int = -1
+    """Up to where its subjects are indexed, when that was asked."""
 
 
 class StageDone(msgspec.Struct, gc=False):
@@ -136,6 +138,15 @@ class ReceiptFound(msgspec.Struct, gc=False):
     digest: bytes
     time_ms: int
     gone: bool
+
+
+class SubjectFound(msgspec.Struct, gc=False):
+    """How often a subject was written, and where; `subjects_next` is how far the index reaches."""
+
+    count: int
+    first: int
+    last: int
+    subjects_next: int
 
 
 class ProducerFound(msgspec.Struct, gc=False):
@@ -318,6 +329,25 @@ class TailMismatch(Refusal):
     code: ClassVar[str] = "tail_mismatch"
     stream_id: int
     expected: int
+    tail: int
+
+
+class SubjectMismatch(Refusal):
+    """The last record of a subject is not where the writer expected it; -1 in either: there is none."""
+
+    code: ClassVar[str] = "subject_mismatch"
+    subject: str
+    expected: int
+    last: int
+
+
+class SubjectsBehind(Refusal):
+    """What was written last is not in the index of subjects yet, so that nobody can say where a subject ends."""
+
+    code: ClassVar[str] = "subjects_behind"
+    retryable: ClassVar[bool] = True
+    stream_id: int
+    subjects_next: int
     tail: int
 
 
@@ -533,6 +563,7 @@ Done = (
     | ConsumersUpdated
     | TxnDone
     | ReceiptFound
+    | SubjectFound
     | ProducerFound
     | TopicFound
     | TxnFound

@@ -21,6 +21,7 @@ from oncelog.core.rows import (
     Pending,
     Remembered,
     Stage,
+    Subject,
     Table,
     Topic,
     TopicConfig,
@@ -70,6 +71,7 @@ class _StreamFields(msgspec.Struct, gc=False, array_like=True):
     topic: str = ""
     stored_bytes: int = 0
     byte_marks: list[int] | None = None
+    subjects_next: int = -1
 
 
 class _ProducerFields(msgspec.Struct, gc=False, array_like=True):
@@ -103,6 +105,7 @@ _DECODERS: Final[dict[Table, Any]] = {
     Table.PENDING: msgspec.msgpack.Decoder(Pending),
     Table.HOLDER: msgspec.msgpack.Decoder(Holder),
     Table.NATS_NAME: msgspec.msgpack.Decoder(Named),
+    Table.SUBJECT: msgspec.msgpack.Decoder(Subject),
 }
 _BATCH_SHAPES: Final = ((int, int, bytes, int, int), (int, int, bytes, tuple, int))
 _BATCH_FIELDS: Final = 5
@@ -122,6 +125,7 @@ _SHAPES: Final[dict[Table, tuple[type, ...]]] = {
     Table.PENDING: (str, int),
     Table.HOLDER: (int,),
     Table.NATS_NAME: (str,),
+    Table.SUBJECT: (int, str),
 }
 assert set(_SHAPES) == set(_DECODERS) == set(Table)
 

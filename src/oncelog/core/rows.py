@@ -31,6 +31,7 @@ class Table(IntEnum):
     PENDING = 9  # key: (cursor name, stream id)
     HOLDER = 10  # key: producer id
     NATS_NAME = 11  # key: JetStream name of a topic
+    SUBJECT = 12  # key: (stream id, subject without the stream's prefix)
 
 
 Key = str | int | tuple[int, str] | tuple[str, int] | tuple[str, str] | tuple[int, int]
@@ -148,6 +149,14 @@ class Named(msgspec.Struct, gc=False, array_like=True):
     """The topic that a JetStream name belongs to."""
 
     topic: str
+
+
+class Subject(msgspec.Struct, gc=False, array_like=True):
+    """How often a subject was written in its stream, where first and where last."""
+
+    count: int
+    first: int
+    last: int
 
 
 class Stage(msgspec.Struct, gc=False, array_like=True):

@@ -15,7 +15,7 @@ from oncelog.core.state import State
 class Seen:
     """One stream, for one command or for those that are decided together."""
 
-    __slots__ = ("ids", "now_ns", "producers", "row", "state", "stream")
+    __slots__ = ("ids", "now_ns", "producers", "row", "state", "stream", "subjects")
 
     def __init__(self, state: State, row: Stream, now_ns: int) -> None:
         self.state = state
@@ -27,6 +27,8 @@ class Seen:
         """By scoped name, those that wrote: copies."""
         self.ids: dict[bytes, bytes] = {}
         """Hash → packed value of the ids that were used."""
+        self.subjects: dict[str, int] = {}
+        """Subject → last offset of those that were written, where subjects are indexed."""
 
     def stand(self, tail: int, order_key: str, closed: bool) -> None:
         """Where the stream stands now."""

@@ -23,12 +23,27 @@ from oncelog.core.rows import (
     Pending,
     Remembered,
     Stage,
+    Subject,
     Table,
     Topic,
 )
 from oncelog.core.txn import Txn
 
-Row = Topic | Stream | Producer | Cursor | Txn | Stage | Application | Remembered | HoleChunk | Pending | Holder | Named
+Row = (
+    Topic
+    | Stream
+    | Producer
+    | Cursor
+    | Txn
+    | Stage
+    | Application
+    | Remembered
+    | HoleChunk
+    | Pending
+    | Holder
+    | Named
+    | Subject
+)
 
 NO_STREAM: Final = 0
 """Stream ids start at 1; producers of commits are kept under 0."""
@@ -57,6 +72,7 @@ class State:
         "remembered",
         "stages",
         "streams",
+        "subjects",
         "tables",
         "time_ns",
         "topics",
@@ -84,6 +100,7 @@ class State:
         self.pending: dict[tuple[str, int], Pending | None] = {}
         self.holders: dict[int, Holder | None] = {}
         self.nats_names: dict[str, Named | None] = {}
+        self.subjects: dict[tuple[int, str], Subject | None] = {}
         self.tables: tuple[dict[Key, Row | None], ...] = (  # type: ignore[assignment]
             self.topics,
             self.streams,
@@ -97,6 +114,7 @@ class State:
             self.pending,
             self.holders,
             self.nats_names,
+            self.subjects,
         )
         self.ids: dict[bytes, bytes] = {}
         """Hash -> packed value of every id since the generation began."""

@@ -50,6 +50,7 @@ from oncelog.core.producer import judge
 from oncelog.core.refuse import refusal_of
 from oncelog.core.rows import JCS, Cause, Topic
 from oncelog.core.state import State
+from oncelog.core.subjects import deleted
 from oncelog.core.verdict import Accept, Duplicate
 
 Decision = tuple[Entry | None, Outcome]
@@ -247,7 +248,12 @@ def decide_delete_records(state: State, command: DeleteRecords, now_ns: int) -> 
     live: list[int] = []
     for at in range(0, len(command.ranges), 2):
         live += holes.deletable_parts(state, stream, command.ranges[at], command.ranges[at + 1])
+    rows, refusal = deleted(stream, command)
+    if refusal is not None:
+        return None, refusal
     if not live:
         return None, stands(stream)
-    operation = HolesAdded(stream.stream_id, live, Cause.DELETED)
-    return Compound(now_ns, [operation]), stands(stream, changed=True)
+    operations: list[Operation] = [HolesAdded(stream.stream_id, live, Cause.DELETED)]
+    if rows is not None:
+        operations.append(rows)
+    return Compound(now_ns, operations), stands(stream, changed=True)

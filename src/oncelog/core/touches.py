@@ -88,6 +88,12 @@ def _touch_consumer(wanted: Wanted, op: e.ConsumerChanged | e.ConsumerSet) -> No
     wanted.row(Table.CURSOR, (op.name, op.stream_id))
 
 
+def _touch_subjects(wanted: Wanted, op: e.SubjectsWritten | e.SubjectsSet) -> None:
+    wanted.row(Table.STREAM, op.stream_id)
+    for subject, *_ in op.subjects:
+        wanted.row(Table.SUBJECT, (op.stream_id, subject))
+
+
 def _touch_txn(wanted: Wanted, op: e.TxnSet | e.TxnAdded) -> None:
     if wanted.row(Table.TXN, op.txn_id) and (txn := wanted.state.txns[op.txn_id]) is not None:
         for name, stream_id, _, _ in txn.pending:
@@ -146,5 +152,7 @@ _TOUCHES: Final[dict[type[e.Operation], Callable[[Wanted, Any], None]]] = {
     e.CursorMoved: _touch_moved,
     e.ConsumerChanged: _touch_consumer,
     e.ConsumerSet: _touch_consumer,
+    e.SubjectsWritten: _touch_subjects,
+    e.SubjectsSet: _touch_subjects,
 }
 assert set(_TOUCHES) == set(e.OPERATIONS.values()), "every operation says what it touches"

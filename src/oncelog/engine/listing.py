@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from oncelog.core.flat import Producer
-from oncelog.core.rows import Cursor, Key, Table, Topic
+from oncelog.core.rows import Cursor, Key, Subject, Table, Topic
 from oncelog.core.state import Row, State
 from oncelog.core.txn import Txn
 from oncelog.engine.read_view import ReadView
@@ -124,4 +124,17 @@ def list_txns(state: State, index: Index, prefix: str, after: str, limit: int) -
     """Txns behind `after` whose ids begin with `prefix`."""
     found = index.scan(Table.TXN, after or None, limit + 1, prefix)
     newer = [(txn_id, row) for txn_id, row in state.txns.items() if txn_id > after and txn_id.startswith(prefix)]
+    return _merged(found, newer, limit)
+
+
+def list_subjects(state: State, index: Index, stream_id: int, prefix: str, after: str, limit: int) -> Page[Subject]:
+    """Subjects of a stream behind `after`. Keys are (stream, subject)."""
+    wanted = _in_stream(stream_id, prefix)
+    first = (stream_id, prefix)
+    found: list[tuple[Key, Row]] = []
+    if prefix and prefix > after and (row := index.get(Table.SUBJECT, first)) is not None:
+        found.append((first, row))
+    behind = index.scan(Table.SUBJECT, (stream_id, max(after, prefix)), limit + 1 - len(found))
+    found += [(key, row) for key, row in behind if wanted(key)]
+    newer = [(key, row) for key, row in state.subjects.items() if key[1] > after and wanted(key)]
     return _merged(found, newer, limit)

@@ -12,7 +12,7 @@ from oncelog.core.cursor import as_told
 from oncelog.core.flat import Producer, Stream
 from oncelog.core.holes import ChunkMissing
 from oncelog.core.memory import living
-from oncelog.core.rows import Cursor, Stage, Table, Topic
+from oncelog.core.rows import Cursor, Stage, Subject, Table, Topic
 from oncelog.core.state import copied_txn
 from oncelog.core.txn import Txn
 from oncelog.engine.commit_loop import CommitLoop
@@ -24,6 +24,7 @@ from oncelog.engine.listing import (
     list_consumer_names,
     list_cursors,
     list_producers,
+    list_subjects,
     list_topics,
     list_txns,
 )
@@ -83,6 +84,14 @@ class Lookups:
         """Consumers by name, each once, when what is known of them is durable."""
         page = list_consumer_names(self._state, self._index, prefix, after, limit)
         self._commits.gate(lambda: on_page(page))
+
+    def subjects(
+        self, stream_id: int, prefix: str, after: str, limit: int, on_page: Callable[[Page[Subject]], None]
+    ) -> None:
+        """Subjects of a stream that indexes them, by name, when what is known of them is durable."""
+        page = list_subjects(self._state, self._index, stream_id, prefix, after, limit)
+        copied = Page([(key, copy(row)) for key, row in page.rows], page.next)
+        self._commits.gate(lambda: on_page(copied))
 
     def txns(self, prefix: str, after: str, limit: int, on_page: Callable[[Page[Txn]], None]) -> None:
         """Txns by id, when what is known of them is durable."""

@@ -90,6 +90,12 @@ BYTE_MARK_BITS: Final = 20
 BYTE_MARKS_MAX: Final = 128
 """Such notes per stream: the size of any part of it is then known to about a hundredth of the whole."""
 
+SUBJECT_BYTES_MAX: Final = 400
+"""A subject is part of an index key beside a stream id. A longer key counts as no subject."""
+
+SUBJECTS_PER_ENTRY_MAX: Final = 20_000
+"""Different subjects that one write may have where subjects are indexed: each has a row that is changed at once."""
+
 TRIM_MARKS_MAX: Final = 32
 """Removal times kept per stream. Older ones are joined to the later time, which only remembers ids longer."""
 

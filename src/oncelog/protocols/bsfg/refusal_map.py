@@ -23,6 +23,8 @@ CODES: Final[dict[type[o.Refusal], str]] = {
     o.OrderKeyNotRising: "aborted",
     o.ConditionFailed: "aborted",
     o.TooLarge: "invalid_argument",
+    o.SubjectMismatch: "failed_precondition",
+    o.SubjectsBehind: "unavailable",
     o.NatsNameTaken: "failed_precondition",
     o.EnvelopeInvalid: "invalid_argument",
     o.BatchRefused: "invalid_argument",

@@ -84,6 +84,10 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         "{what}: {received} is over the limit of {limit}",
         "stay within {limit}; docs/limits.md says why it is there",
     ),
+    o.SubjectMismatch: Rule(
+        412, "the last record of {subject!r} is at {last}, not at {expected}", "read it, then decide"
+    ),
+    o.SubjectsBehind: Rule(503, "subjects are indexed up to {subjects_next}, the tail is {tail}", "try again"),
     o.NatsNameTaken: Rule(
         409, "the JetStream name {nats_name!r} of {topic!r} is that of {by!r}", "choose another name, or a nats_name"
     ),

@@ -31,6 +31,8 @@ _CODES: Final[dict[type[o.Refusal], Code]] = {
     o.OrderKeyNotRising: Code.INVALID_REQUEST,
     o.ConditionFailed: Code.INVALID_REQUEST,
     o.TooLarge: Code.MESSAGE_TOO_LARGE,
+    o.SubjectMismatch: Code.INVALID_REQUEST,
+    o.SubjectsBehind: Code.INVALID_REQUEST,
     o.NatsNameTaken: Code.INVALID_TOPIC_EXCEPTION,
     o.EnvelopeInvalid: Code.INVALID_RECORD,
     o.BatchRefused: Code.INVALID_RECORD,
