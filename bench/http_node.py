@@ -23,7 +23,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".venv" / "npm"
-LOCKED_FOLDERS = (ROOT / "bench" / "peers", ROOT / "tests" / "conformance", ROOT / "tests" / "conformance" / "nats_js")
+LOCKED_FOLDERS = (
+    ROOT / "bench" / "peers",
+    ROOT / "tests" / "conformance",
+    ROOT / "tests" / "conformance" / "connect_npm",
+    ROOT / "tests" / "conformance" / "nats_js",
+)
 
 # What vitest 4 asks for; the peers need 18.
 NODE_MAJOR_MIN = 20

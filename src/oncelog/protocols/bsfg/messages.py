@@ -118,6 +118,13 @@ METHODS: Final = ("AppendFact", "FetchFacts", "ConfirmReceipt", "PutObject", "Ge
 
 RANGES: Final = {"uint32": (0, 2**32 - 1), "int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1)}
 
+
+def camel(name: str) -> str:
+    """`message_id` as proto3's JSON spells it: `messageId`."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
 # --- protobuf ------------------------------------------------------------------------------------------------------
 
 _Proto = descriptor_pb2.FieldDescriptorProto
@@ -137,7 +144,7 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
         message = file.message_type.add(name=name)
         for field in fields:
             label = _Proto.LABEL_REPEATED if field.is_repeated or field.kind == "map" else _Proto.LABEL_OPTIONAL
-            added = message.field.add(name=field.name, number=field.number, label=label)
+            added = message.field.add(name=field.name, number=field.number, label=label, json_name=camel(field.name))
             if field.kind == "map":
                 entry = message.nested_type.add(name="LabelsEntry")
                 entry.options.map_entry = True
@@ -157,6 +164,7 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
 
 _POOL: Final = descriptor_pool.DescriptorPool()
 _POOL.Add(_file())
+DESCRIPTOR: Final = _POOL.FindFileByName("bsfg/v1/boundary.proto")
 CLASSES: Final[dict[str, type[Protobuf]]] = {
     name: message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in MESSAGES
 }
@@ -195,12 +203,6 @@ def to_protobuf(name: str, message: Message) -> bytes:
 
 
 # --- JSON ----------------------------------------------------------------------------------------------------------
-
-
-def camel(name: str) -> str:
-    """`message_id` as proto3's JSON spells it: `messageId`."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
 
 
 _NAMES: Final = {
