@@ -9,6 +9,7 @@ from oncelog.limits.core import *
 from oncelog.limits.engine import *
 from oncelog.limits.http import *
 from oncelog.limits.kafka import *
+from oncelog.limits.nats import *
 from oncelog.limits.servers import *
 from oncelog.limits.storage import *
 from oncelog.limits.units import *

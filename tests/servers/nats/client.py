@@ -43,6 +43,10 @@ class RawClient:
         return self
 
     def __exit__(self, *_args: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the socket."""
         self._socket.close()
 
     def send(self, *lines: str) -> None:

@@ -98,7 +98,7 @@ def test_unsupported_headers(client: RawClient) -> None:
 
 @pytest.mark.parametrize("where", ["server", "stream"])
 def test_message_ids_can_be_refused(where: str) -> None:
-    faces = {"nats": {"refuse_batch_msg_ids": True}} if where == "server" else {}
+    faces = {"nats": {"batch_msg_id": "refuse"}} if where == "server" else {}
     metadata = {"oncelog.batch_msg_id": "refuse"} if where == "stream" else {}
     with running(faces=faces) as server, RawClient(server.addresses["nats"].port) as client:
         client.stream("S", allow_atomic=True, metadata=metadata)

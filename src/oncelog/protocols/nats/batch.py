@@ -14,18 +14,10 @@ open. What is checked when it is committed (expectations, duplicates, limits) is
 
 from typing import Final, NamedTuple
 
+from oncelog import limits as bounds
 from oncelog.protocols.nats import errors
 from oncelog.protocols.nats import headers as header_blocks
-from oncelog.protocols.nats.bounds import (
-    API_LEVEL,
-    BATCH_BYTES_MAX,
-    BATCH_ID_CHARACTERS_MAX,
-    BATCH_MESSAGES_MAX,
-    BATCH_TIMEOUT_MS,
-    BATCHES_MAX,
-    BATCHES_OPEN_BYTES_MAX,
-    BATCHES_PER_STREAM_MAX,
-)
+from oncelog.protocols.nats.bounds import API_LEVEL
 from oncelog.protocols.nats.errors import ApiError
 from oncelog.protocols.nats.headers import Headers
 
@@ -46,12 +38,12 @@ UNSUPPORTED: Final = "unsupported"
 class Limits(NamedTuple):
     """What a server allows."""
 
-    messages: int = BATCH_MESSAGES_MAX
-    per_stream: int = BATCHES_PER_STREAM_MAX
-    total: int = BATCHES_MAX
-    timeout_ms: int = BATCH_TIMEOUT_MS
-    bytes: int = BATCH_BYTES_MAX
-    open_bytes: int = BATCHES_OPEN_BYTES_MAX
+    messages: int = bounds.NATS_BATCH_MESSAGES_MAX
+    per_stream: int = bounds.NATS_BATCHES_PER_STREAM_MAX
+    total: int = bounds.NATS_BATCHES_MAX
+    timeout_ms: int = bounds.NATS_BATCH_TIMEOUT_MS
+    bytes: int = bounds.NATS_BATCH_BYTES_MAX
+    open_bytes: int = bounds.NATS_BATCHES_OPEN_BYTES_MAX
 
 
 class Member(NamedTuple):
@@ -124,7 +116,7 @@ class Batches:
         """One message that names a batch. The caller has checked that the stream allows batches."""
         limits = self._shared.limits
         batch_id = header_blocks.first(member.headers, ID) or ""
-        if not batch_id or len(batch_id) > BATCH_ID_CHARACTERS_MAX:
+        if not batch_id or len(batch_id) > bounds.NATS_BATCH_ID_CHARACTERS_MAX:
             return Refused(errors.BATCH_ID_INVALID)
         sequence = _sequence(member.headers)
         if sequence is None:

@@ -29,7 +29,7 @@ _ADVICE: Final = {
     10174: "Give the stream `allow_atomic`.",
     10175: "Number the members of a batch from 1 with `Nats-Batch-Sequence`.",
     10176: "Send the whole batch again, from its first member.",
-    10177: "Leave the header out, or set `nats.refuse_batch_msg_ids` to false for ids.",
+    10177: "Leave the header out, or for ids set `nats.batch_msg_id` to accept.",
     10179: "Use an id of 1 to 64 characters.",
     10199: "Split the batch, or raise `nats.batch_messages_max`.",
     10200: "`Nats-Batch-Commit` is `1` or `eob`.",

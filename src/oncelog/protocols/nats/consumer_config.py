@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
+from oncelog import limits as bounds
 from oncelog.protocols.nats import errors
 from oncelog.protocols.nats import subject as subjects
-from oncelog.protocols.nats.bounds import DESCRIPTION_BYTES_MAX, METADATA_BYTES_MAX, NAME_BYTES_MAX
 from oncelog.protocols.nats.errors import ApiError, policy_invalid, stream_invalid
 from oncelog.protocols.nats.stream_config import DYNAMIC, MS_NS, REQUIRED_LEVEL, SECOND_NS, StreamConfig
 
@@ -142,8 +142,8 @@ def _names(config: ConsumerConfig, stream: StreamConfig) -> ApiError | None:
         return stream_invalid(f"consumer name {forbidden}")
     if config.durable_name and not subjects.is_asset_name(config.durable_name):
         return stream_invalid(f"consumer durable name {forbidden}")
-    if max(len(config.name.encode()), len(config.durable_name.encode())) > NAME_BYTES_MAX:
-        return errors.too_long("name", NAME_BYTES_MAX)
+    if max(len(config.name.encode()), len(config.durable_name.encode())) > bounds.NATS_NAME_BYTES_MAX:
+        return errors.too_long("name", bounds.NATS_NAME_BYTES_MAX)
     if config.num_replicas > 1:
         return errors.REPLICAS_NOT_SUPPORTED
     if config.num_replicas > stream.num_replicas:
@@ -165,8 +165,8 @@ def _times(config: ConsumerConfig) -> ApiError | None:
         return errors.ACK_WAIT_NEGATIVE
     if backoff and config.max_deliver != -1 and len(backoff) > config.max_deliver:
         return errors.BACKOFF_TOO_LONG
-    if len(config.description.encode()) > DESCRIPTION_BYTES_MAX:
-        return errors.too_long("description", DESCRIPTION_BYTES_MAX)
+    if len(config.description.encode()) > bounds.NATS_DESCRIPTION_BYTES_MAX:
+        return errors.too_long("description", bounds.NATS_DESCRIPTION_BYTES_MAX)
     return None
 
 
@@ -251,8 +251,10 @@ def _rest(config: ConsumerConfig) -> ApiError | None:
     if config.durable_name and config.name and config.durable_name != config.name:
         return errors.NAME_MISMATCH
     metadata = sum(len(key.encode()) + len(value.encode()) for key, value in (config.metadata or {}).items())
-    if metadata > METADATA_BYTES_MAX // 4:
-        return ApiError(400, 10135, f"consumer metadata exceeds maximum size of {METADATA_BYTES_MAX // 4096}KB")
+    if metadata > bounds.NATS_METADATA_BYTES_MAX // 4:
+        return ApiError(
+            400, 10135, f"consumer metadata exceeds maximum size of {bounds.NATS_METADATA_BYTES_MAX // 4096}KB"
+        )
     if config.priority_policy not in ("", "none") or config.priority_groups or config.priority_timeout:
         return errors.consumer_create("priority groups are not supported by oncelog; remove them")
     if config.pause_until is not None and time_ns(config.pause_until) is None:

@@ -13,9 +13,12 @@ settled; the floor is just under the first pending sequence.
 
 import heapq
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from oncelog.protocols.nats.consumer_config import ConsumerConfig
+
+DEADLINE_NS_MAX: Final = 2**62
+"""The year 2116: a wait may be as long as a client likes, and its end must fit a row of the log."""
 
 
 class Pending:
@@ -134,8 +137,8 @@ class DeliveryState:
         return backoff[min(count, len(backoff)) - 1] if backoff else self.config.ack_wait
 
     def _set_deadline(self, sequence: int, held: Pending, deadline_ns: int) -> None:
-        held.deadline_ns = deadline_ns
-        heapq.heappush(self._deadlines, (deadline_ns, sequence))
+        held.deadline_ns = min(deadline_ns, DEADLINE_NS_MAX)
+        heapq.heappush(self._deadlines, (held.deadline_ns, sequence))
 
     # --- what clients say ------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ Verbs are compared without case; arguments are separated by runs of blanks. A mi
 
 from typing import Final, NamedTuple
 
+from oncelog import limits as bounds
 from oncelog.protocols.nats import subject as subjects
-from oncelog.protocols.nats.bounds import CONNECT_BYTES_MAX, CONTROL_LINE_BYTES_MAX
 
 
 class Message(NamedTuple):
@@ -107,7 +107,7 @@ class Parser:
             line = data[at : end - 1] if data[end - 1 : end] == b"\r" else data[at:end]
             verb = line[:3].upper()
             if verb == b"PUB" or verb == b"HPU":
-                if len(line) > CONTROL_LINE_BYTES_MAX:
+                if len(line) > bounds.NATS_CONTROL_LINE_BYTES_MAX:
                     self.failure = LINE_TOO_LONG
                     return at
                 head = self._head(line)
@@ -133,7 +133,7 @@ class Parser:
 
     def _check_line(self, data: bytes, at: int, size: int) -> None:
         is_connect = data[at : at + 7].upper() == b"CONNECT"
-        if size - at > (CONNECT_BYTES_MAX if is_connect else CONTROL_LINE_BYTES_MAX):
+        if size - at > (bounds.NATS_CONNECT_BYTES_MAX if is_connect else bounds.NATS_CONTROL_LINE_BYTES_MAX):
             self.failure = LINE_TOO_LONG
 
     def _head(self, line: bytes) -> tuple[str, str, int, int] | None:
@@ -161,12 +161,12 @@ class Parser:
     def _other(self, line: bytes, operations: list[Operation]) -> bool:
         verb = line[:7].upper()
         if verb == b"CONNECT":
-            if len(line) > CONNECT_BYTES_MAX:
+            if len(line) > bounds.NATS_CONNECT_BYTES_MAX:
                 self.failure = LINE_TOO_LONG
                 return False
             operations.append(Connect(line[7:].strip()))
             return True
-        if len(line) > CONTROL_LINE_BYTES_MAX:
+        if len(line) > bounds.NATS_CONTROL_LINE_BYTES_MAX:
             self.failure = LINE_TOO_LONG
             return False
         try:

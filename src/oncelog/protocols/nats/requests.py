@@ -102,4 +102,4 @@ def _delay(body: bytes) -> int:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return 0
     delay = fields.get("delay") if isinstance(fields, dict) else None
-    return min(int(delay), WAITS_MAX) if isinstance(delay, int | float) and delay > 0 else 0
+    return int(min(delay, WAITS_MAX)) if isinstance(delay, int | float) and delay > 0 else 0

@@ -7,9 +7,9 @@ key if that is a valid literal subject, else `<prefix>$raw` with the key in base
 import base64
 from typing import Final, NamedTuple
 
+from oncelog import limits as bounds
 from oncelog.protocols.nats import headers as header_blocks
 from oncelog.protocols.nats import subject as subjects
-from oncelog.protocols.nats.bounds import STREAM_SUBJECT_BYTES_MAX
 
 RAW: Final = "$raw"
 KEY_HEADER: Final = "oncelog-key-base64"
@@ -40,7 +40,7 @@ def subject_of(key: bytes | None, prefix: str, raw: str) -> str:
             text = prefix + key.decode()
         except UnicodeDecodeError:
             return raw
-        if len(text.encode()) <= STREAM_SUBJECT_BYTES_MAX and subjects.is_valid_literal(text):
+        if len(text.encode()) <= bounds.NATS_STREAM_SUBJECT_BYTES_MAX and subjects.is_valid_literal(text):
             return text
     return raw
 

@@ -7,16 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from oncelog import limits as bounds
 from oncelog.protocols.nats import errors
 from oncelog.protocols.nats import subject as subjects
-from oncelog.protocols.nats.bounds import (
-    API_LEVEL,
-    DESCRIPTION_BYTES_MAX,
-    METADATA_BYTES_MAX,
-    NAME_BYTES_MAX,
-    STREAM_SUBJECT_BYTES_MAX,
-    VERSION,
-)
+from oncelog.protocols.nats.bounds import API_LEVEL, VERSION
 from oncelog.protocols.nats.errors import ApiError, stream_invalid
 
 MS_NS: Final = 1_000_000
@@ -164,13 +158,13 @@ def checked(config: StreamConfig) -> StreamConfig | ApiError:
 def _texts(config: StreamConfig) -> ApiError | None:
     if not subjects.is_asset_name(config.name):
         return stream_invalid("stream name is required and can not contain '.', '*', '>', '\\', '/'")
-    if len(config.name.encode()) > NAME_BYTES_MAX:
-        return stream_invalid(f"stream name is too long, maximum allowed is {NAME_BYTES_MAX}")
-    if len(config.description.encode()) > DESCRIPTION_BYTES_MAX:
-        return stream_invalid(f"stream description is too long, maximum allowed is {DESCRIPTION_BYTES_MAX}")
+    if len(config.name.encode()) > bounds.NATS_NAME_BYTES_MAX:
+        return stream_invalid(f"stream name is too long, maximum allowed is {bounds.NATS_NAME_BYTES_MAX}")
+    if len(config.description.encode()) > bounds.NATS_DESCRIPTION_BYTES_MAX:
+        return stream_invalid(f"stream description is too long, maximum allowed is {bounds.NATS_DESCRIPTION_BYTES_MAX}")
     metadata = sum(len(key.encode()) + len(value.encode()) for key, value in (config.metadata or {}).items())
-    if metadata > METADATA_BYTES_MAX:
-        return stream_invalid(f"stream metadata exceeds maximum size of {METADATA_BYTES_MAX} bytes")
+    if metadata > bounds.NATS_METADATA_BYTES_MAX:
+        return stream_invalid(f"stream metadata exceeds maximum size of {bounds.NATS_METADATA_BYTES_MAX} bytes")
     return None
 
 
@@ -283,7 +277,7 @@ def _sources(config: StreamConfig) -> ApiError | None:
 def _subjects(config: StreamConfig) -> ApiError | None:
     names = config.subjects or []
     for at, name in enumerate(names):
-        if not subjects.is_valid(name) or len(name.encode()) > STREAM_SUBJECT_BYTES_MAX:
+        if not subjects.is_valid(name) or len(name.encode()) > bounds.NATS_STREAM_SUBJECT_BYTES_MAX:
             return stream_invalid("invalid subject")
         if name == ">" and not config.no_ack:
             return stream_invalid("capturing all subjects requires no-ack to be true")

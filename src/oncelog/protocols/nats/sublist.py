@@ -5,7 +5,7 @@ A match gives every plain subscription and, per queue group, all members; the ca
 
 from typing import Generic, NamedTuple, TypeVar
 
-from oncelog.protocols.nats.bounds import ROUTES_CACHED_MAX
+from oncelog.limits import NATS_ROUTES_CACHED_MAX
 
 S = TypeVar("S")
 
@@ -119,7 +119,7 @@ class Sublist(Generic[S]):
                 groups.setdefault(queue, []).extend(members)
         found.queues.extend(groups.values())
         if not subject.startswith("_INBOX."):
-            if len(self._cache) >= ROUTES_CACHED_MAX:
+            if len(self._cache) >= NATS_ROUTES_CACHED_MAX:
                 self._cache.clear()
             self._cache[subject] = found
         return found

@@ -5,10 +5,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from oncelog import limits as bounds
 from oncelog.protocols.nats import batch as batches
 from oncelog.protocols.nats import errors
 from oncelog.protocols.nats import headers as header_blocks
-from oncelog.protocols.nats.bounds import API_REQUEST_BYTES_MAX
 from oncelog.protocols.nats.errors import ApiError
 from oncelog.protocols.nats.parser import Message
 from oncelog.protocols.nats.requests import ACK_PREFIX, ack_of, ack_place, pull_of
@@ -70,8 +70,12 @@ def _answered(js: JetStream, message: Message, kind: str, path: list[str], handl
         if fields is not None and not batches.level_suffices(fields):
             answer(errors.API_LEVEL)
             return
-    if len(message.payload) > API_REQUEST_BYTES_MAX:
-        answer(ApiError(400, 10003, f"bad request: {len(message.payload)} bytes, at most {API_REQUEST_BYTES_MAX}"))
+    if len(message.payload) > bounds.NATS_API_REQUEST_BYTES_MAX:
+        answer(
+            ApiError(
+                400, 10003, f"bad request: {len(message.payload)} bytes, at most {bounds.NATS_API_REQUEST_BYTES_MAX}"
+            )
+        )
         return
     handler(js, path, message.payload, answer)
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
+from oncelog import limits as bounds
 from oncelog.core.outcome import CursorDone, Outcome
 from oncelog.protocols.nats import consumer_config, errors
 from oncelog.protocols.nats import subject as subjects
-from oncelog.protocols.nats.bounds import LIST_PAGE, NAMES_PAGE
 from oncelog.protocols.nats.consumer_config import ConsumerConfig
 from oncelog.protocols.nats.delivery import DeliveryState
 from oncelog.protocols.nats.errors import ApiError
@@ -252,7 +252,7 @@ def names(js: JetStream, name: str, request: PageRequest, answer: Answer, *, det
         return
 
     def go() -> None:
-        limit = LIST_PAGE if details else NAMES_PAGE
+        limit = bounds.NATS_LIST_PAGE if details else bounds.NATS_NAMES_PAGE
         found = sorted(stream.consumers)
         page = found[max(0, request.offset) :][:limit]
         consumers: list[Any] = [consumers_of(stream)[each].info() for each in page] if details else list(page)

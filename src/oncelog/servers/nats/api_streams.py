@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
+from oncelog import limits as bounds
 from oncelog.core.command import ConfigureTopic, CreateTopic, DeleteTopic
 from oncelog.core.outcome import NameInvalid, Outcome, TooLarge, TopicDone, TopicExists
 from oncelog.protocols.nats import errors, stream_config
 from oncelog.protocols.nats import subject as subjects
-from oncelog.protocols.nats.bounds import API_LEVEL, LIST_PAGE, NAMES_PAGE, SUBJECTS_PAGE
+from oncelog.protocols.nats.bounds import API_LEVEL
 from oncelog.protocols.nats.errors import ApiError, stream_invalid
 from oncelog.protocols.nats.stored import Stored
 from oncelog.protocols.nats.stream_config import StreamConfig
@@ -207,13 +208,13 @@ def _detailed(js: JetStream, stream: LiveStream, request: InfoRequest) -> dict[s
     if request.deleted_details and stream.index.count:
         dead = stream.index.dead_between(stream.index.floor, stream.index.next)
         if dead:
-            state["deleted"] = [offset + 1 for offset in dead[:SUBJECTS_PAGE]]
+            state["deleted"] = [offset + 1 for offset in dead[: bounds.NATS_SUBJECTS_PAGE]]
     if request.subjects_filter:
         rows = sorted(stream.index.matching([request.subjects_filter]), key=lambda row: row.name)
-        page = rows[request.offset : request.offset + SUBJECTS_PAGE]
+        page = rows[request.offset : request.offset + bounds.NATS_SUBJECTS_PAGE]
         if page:
             state["subjects"] = {row.name: row.count for row in page}
-        fields |= {"total": len(rows), "offset": request.offset, "limit": SUBJECTS_PAGE}
+        fields |= {"total": len(rows), "offset": request.offset, "limit": bounds.NATS_SUBJECTS_PAGE}
     return fields
 
 
@@ -278,15 +279,15 @@ def names(js: JetStream, request: ListRequest, answer: Answer) -> None:
     """STREAM.NAMES."""
     found = _chosen(js, request.subject)
     offset = min(max(0, request.offset), len(found))
-    page = found[offset : offset + NAMES_PAGE]
-    answer({"total": len(found), "offset": offset, "limit": NAMES_PAGE, "streams": page or None})
+    page = found[offset : offset + bounds.NATS_NAMES_PAGE]
+    answer({"total": len(found), "offset": offset, "limit": bounds.NATS_NAMES_PAGE, "streams": page or None})
 
 
 def listing(js: JetStream, request: ListRequest, answer: Answer) -> None:
     """STREAM.LIST."""
     found = _chosen(js, request.subject)
     offset = min(max(0, request.offset), len(found))
-    page = found[offset : offset + LIST_PAGE]
+    page = found[offset : offset + bounds.NATS_LIST_PAGE]
     streams = [stream for name in page if (stream := js.find(name)) is not None]
     waiting = len(streams) + 1
 
@@ -295,7 +296,7 @@ def listing(js: JetStream, request: ListRequest, answer: Answer) -> None:
         waiting -= 1
         if not waiting:
             fields = [info_fields(js, stream) for stream in streams]
-            answer({"total": len(found), "offset": offset, "limit": LIST_PAGE, "streams": fields})
+            answer({"total": len(found), "offset": offset, "limit": bounds.NATS_LIST_PAGE, "streams": fields})
 
     for stream in streams:
         stream.when_current(one)

@@ -5,9 +5,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from oncelog import limits as bounds
 from oncelog.protocols.nats import parser, wire
 from oncelog.protocols.nats import subject as subjects
-from oncelog.protocols.nats.bounds import SUBJECT_BYTES_MAX, SUBSCRIPTIONS_MAX
 from oncelog.servers.face_connection import FaceConnection
 
 PINGS_MISSED: Final = 2
@@ -209,10 +209,10 @@ class Connection(FaceConnection):
             self.write(wire.OK)
 
     def _subscribe(self, subject: str, queue: str, sid: str) -> None:
-        if not subjects.is_valid(subject) or len(subject.encode()) > SUBJECT_BYTES_MAX:
+        if not subjects.is_valid(subject) or len(subject.encode()) > bounds.NATS_SUBJECT_BYTES_MAX:
             self.write(wire.error("Invalid Subject"))
             return
-        if len(self.subscriptions) >= SUBSCRIPTIONS_MAX:
+        if len(self.subscriptions) >= bounds.NATS_SUBSCRIPTIONS_MAX:
             self.end("maximum subscriptions exceeded")
             return
         if sid in self.subscriptions:

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from oncelog import limits as bounds
 from oncelog.core.command import GetStream
 from oncelog.core.outcome import Outcome
 from oncelog.core.rows import Topic, TopicConfig
@@ -19,10 +20,9 @@ from oncelog.protocols.nats import errors, guard, publishing, stream_config
 from oncelog.protocols.nats import headers as header_blocks
 from oncelog.protocols.nats import subject as subjects
 from oncelog.protocols.nats.batch import Accepted, Member, OpenBatches, Refused
-from oncelog.protocols.nats.bounds import HEADER_BYTES_MAX
 from oncelog.protocols.nats.consumer_config import ConsumerConfig
 from oncelog.protocols.nats.delivery import DeliveryState
-from oncelog.protocols.nats.errors import ApiError
+from oncelog.protocols.nats.errors import ApiError, store_failed
 from oncelog.protocols.nats.headers import Headers
 from oncelog.protocols.nats.parser import Message
 from oncelog.protocols.nats.stream_config import Source, StreamConfig
@@ -291,6 +291,13 @@ class JetStream:
         publisher = self.publishers[stream.name]
         self._touched[publisher] = None
         reply = "" if stream.config.no_ack else message.reply
+        if len(subject) > bounds.NATS_STREAM_SUBJECT_BYTES_MAX // 4:
+            size, most = len(subject.encode()), bounds.NATS_STREAM_SUBJECT_BYTES_MAX
+            if size > most:
+                self._refuse(
+                    stream, reply, store_failed(f"the subject has {size} bytes; a stored one has at most {most}")
+                )
+                return True
         if message.header or stream.config.sealed or stream.config.max_msg_size >= 0:
             self._take(stream, publisher, message, reply)
         else:
@@ -327,7 +334,7 @@ class JetStream:
             error = errors.BAD_REQUEST
         elif 0 <= config.max_msg_size < len(message.header) + len(message.payload):
             error = errors.MESSAGE_TOO_LARGE
-        elif len(message.header) > HEADER_BYTES_MAX:
+        elif len(message.header) > bounds.NATS_HEADER_BYTES_MAX:
             error = errors.HEADER_TOO_LARGE
         assert headers is not None or error is not None
         if error is not None:

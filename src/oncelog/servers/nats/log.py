@@ -14,7 +14,7 @@ from oncelog.core.command import (
     Trim,
     UpdateConsumers,
 )
-from oncelog.core.outcome import OffsetGone, Outcome, Refusal, each_outcome
+from oncelog.core.outcome import Confirmed, OffsetGone, Outcome, Refusal, each_outcome
 from oncelog.core.rows import Cursor, Topic
 from oncelog.engine.engine import Engine
 from oncelog.engine.reads import ReadResult
@@ -68,6 +68,8 @@ class Log:
     def __init__(self, engine: Engine, counts: Counts) -> None:
         self.engine = engine
         self.counts = counts
+        self.is_closed = False
+        """The face has stopped: nothing of it reaches the engine any more."""
 
     def now_ns(self) -> int:
         """The log's time."""
@@ -75,7 +77,25 @@ class Log:
 
     def submit(self, command: Command, told: Told) -> None:
         """Any command."""
-        self.engine.submit(command, told)
+        if self.is_closed:
+            return
+
+        def counted(outcome: Outcome) -> None:
+            self._count(outcome)
+            told(outcome)
+
+        self.engine.submit(command, counted)
+
+    def _count(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Confirmed):
+            self.counts.other(outcome)
+        elif outcome.exceptions is None:
+            self.counts.confirmed(outcome)
+        else:
+            self.counts.confirms += 1
+            self.counts.records += outcome.next - outcome.first
+            for one in outcome.exceptions.values():
+                self._count(one)
 
     def topic(self, name: str) -> Topic | None:
         """As readers see it."""
@@ -148,27 +168,27 @@ class Log:
             keys=[each.key for each in messages],
             headers=[each.headers for each in messages] if any(each.headers for each in messages) else None,
         )
-        self.engine.submit(columns, lambda outcome: told(each_outcome(outcome, columns)))
+        self.submit(columns, lambda outcome: told(each_outcome(outcome, columns)))
 
     def trim(self, topic: str, partition: int, floor: int, told: Told) -> None:
         """Raise the floor."""
-        self.engine.submit(Trim(topic, partition, floor, force=True), told)
+        self.submit(Trim(topic, partition, floor, force=True), told)
 
     def delete(self, topic: str, partition: int, ranges: list[int], told: Told) -> None:
         """Remove single records."""
-        self.engine.submit(DeleteRecords(topic, partition, ranges), told)
+        self.submit(DeleteRecords(topic, partition, ranges), told)
 
     def set_consumer(self, name: str, topic: str, partition: int, start: int, text: bytes, told: Told) -> None:
         """Make a consumer that begins at `start`, or give it another configuration; its place stays then."""
-        self.engine.submit(SetConsumer(CURSOR_SCOPE + name, topic, partition, config=text, start=start), told)
+        self.submit(SetConsumer(CURSOR_SCOPE + name, topic, partition, config=text, start=start), told)
 
     def update_consumers(self, updates: list[ConsumerUpdate], told: Told) -> None:
         """What consumers confirmed and what was delivered to them, all in one command."""
-        self.engine.submit(UpdateConsumers(updates), told)
+        self.submit(UpdateConsumers(updates), told)
 
     def delete_consumer(self, name: str, topic: str, partition: int, told: Told) -> None:
         """Forget a consumer."""
-        self.engine.submit(DeleteConsumer(CURSOR_SCOPE + name, [(topic, partition)]), told)
+        self.submit(DeleteConsumer(CURSOR_SCOPE + name, [(topic, partition)]), told)
 
     def consumers(self, told: Callable[[list[SavedConsumer]], None]) -> None:
         """All consumers of this face."""

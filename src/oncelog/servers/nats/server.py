@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import secrets
 from typing import Any, Final
 
 from oncelog.protocols.nats import subject as subjects
@@ -42,14 +41,14 @@ class NatsServer:
         limits = Limits(
             settings.batch_messages_max, settings.batches_per_stream, settings.batches_max, settings.batch_timeout_ms
         )
-        refuse = settings.refuse_batch_msg_ids
+        refuse = settings.batch_msg_id == "refuse"
         self.js = JetStream(
             Log(context.engine, self.counts), self.router, context.loop, limits, batch_msg_id_refused=refuse
         )
         self.listener = Listener(context, settings, self.counts, lambda: Connection(self))
         self._dirty: list[Connection] = []
         self._is_flushing = False
-        self._id = secrets.token_hex(14).upper()
+        self._id = context.cluster_id
         self._clients = itertools.count(1)
 
     # --- start and stop --------------------------------------------------------------------------------------------
@@ -74,6 +73,7 @@ class NatsServer:
         if self.listener.connections:
             await asyncio.sleep(LAST_WORDS_S)
         await self.listener.stop()
+        self.js.log.is_closed = True
 
     # --- connections -----------------------------------------------------------------------------------------------
 
