@@ -52,16 +52,19 @@ class Link:
         del self._buffer[:at]
         return taken
 
-    def count(self, mark: bytes, wanted: int) -> None:
-        """Until the mark came so often; what was read is thrown away."""
-        seen = 0
-        while True:
-            seen += self._buffer.count(mark)
-            del self._buffer[: max(0, len(self._buffer) - len(mark) + 1)]
-            if seen >= wanted:
-                self._buffer.clear()
-                return
-            self._more()
+    def count(self, mark: bytes) -> int:
+        """Read once; how often the mark came. What was read is thrown away."""
+        kept = len(self._buffer)
+        self._more()
+        found = self._buffer.count(mark, max(0, kept - len(mark) + 1))
+        del self._buffer[: max(0, len(self._buffer) - len(mark) + 1)]
+        return found
+
+    def count_to(self, mark: bytes, wanted: int) -> None:
+        """Until the mark came so often."""
+        while wanted > 0:
+            wanted -= self.count(mark)
+        self._buffer.clear()
 
     def _more(self) -> None:
         piece = self.socket.recv(1 << 20)
@@ -139,16 +142,16 @@ def window(port: int, seconds: float) -> tuple[int, float]:
     link.api("STREAM.CREATE.W", {"name": "W", "subjects": ["w"]})
     one = b"PUB w _IN.b %d\r\n%b\r\n" % (len(PAYLOAD), PAYLOAD)
     half = one * (WINDOW // 2)
-    link.send(half)
-    begin, done = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds:
-        link.send(half)
-        link.count(b'"seq":', WINDOW // 2)
-        done += WINDOW // 2
-    link.count(b'"seq":', WINDOW // 2)
+    begin, sent, acked = time.perf_counter(), 0, 0
+    while acked < sent or time.perf_counter() - begin < seconds:
+        while sent - acked <= WINDOW // 2 and time.perf_counter() - begin < seconds:
+            link.send(half)
+            sent += WINDOW // 2
+        if acked < sent:
+            acked += link.count(b'"seq":')
     took = time.perf_counter() - begin
     link.close()
-    return done + WINDOW // 2, took
+    return acked, took
 
 
 def sync_publish(port: int, seconds: float) -> tuple[int, float]:
@@ -194,12 +197,14 @@ def fetch(port: int, seconds: float) -> tuple[int, float]:
     link = Link(port)
     config = {"durable_name": "F", "ack_policy": "none"}
     link.api("CONSUMER.CREATE.W.F", {"stream_name": "W", "config": config})
+    info = link.api("STREAM.INFO.W", {})
+    stored = json.loads(info[info.index(b"{") :])["state"]["messages"]
     request = b'{"batch":500,"expires":2000000000}'
     ask = b"PUB $JS.API.CONSUMER.MSG.NEXT.W.F _IN.d %d\r\n%b\r\n" % (len(request), request)
     begin, done = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds and done < 100_000:
+    while time.perf_counter() - begin < seconds and done + 500 <= stored:
         link.send(ask)
-        link.count(b"MSG w 1 ", 500)
+        link.count_to(b"MSG w 1 ", 500)
         done += 500
     took = time.perf_counter() - begin
     link.close()
@@ -215,7 +220,7 @@ def fan_out(port: int, seconds: float) -> tuple[int, float]:
     begin, done = time.perf_counter(), 0
     while time.perf_counter() - begin < seconds:
         link.send(burst)
-        link.count(b"MSG f ", 5_000)
+        link.count_to(b"MSG f ", 5_000)
         done += 5_000
     took = time.perf_counter() - begin
     link.close()
