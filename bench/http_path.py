@@ -3,7 +3,7 @@
 A server is started with a stamp taken at the border of every step, and one connection appends to it in a closed loop.
 The median of each step is shown beside the raw pwrite + fdatasync of the same minute. The stamps themselves cost about
 0.3 µs each. What remains of the client's time is the way through the kernel and the client itself. Groups that went by
-the writer's thread (`engine/poller.py` says when) are left out of the steps.
+the writer's thread (`engine/pacing/poller.py` says when) are left out of the steps.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from bench.http import KIB, RAW_SECONDS, call, generate, raw_fdatasync_ms
 from bench.http_load import AppendLoad
 from bench.http_server import Server
 from oncelog.engine.engine import Engine
-from oncelog.engine.poller import Poller
+from oncelog.engine.pacing.poller import Poller
 from oncelog.servers.http.connection import Connection
 from oncelog.servers.http.line import AppendSlot
 from oncelog.storage.kernel_writes import KernelWrites

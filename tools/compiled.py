@@ -29,7 +29,7 @@ COMPILED = (
     "core/touches",
     "engine/commit_loop",
     "engine/group",
-    "engine/hold",
+    "engine/pacing/hold",
     "engine/intake",
     "engine/read_view",
     "engine/turn",

@@ -150,7 +150,7 @@ class Writes:
 @pytest.fixture
 def writes(needs_kernel_writes: None, monkeypatch: pytest.MonkeyPatch) -> Writes:
     """No write is too slow for the loop, however busy the machine is."""
-    monkeypatch.setattr("oncelog.engine.poller._WRITE_S", float(PATIENCE_S))
+    monkeypatch.setattr("oncelog.engine.pacing.poller._WRITE_S", float(PATIENCE_S))
     return Writes(monkeypatch)
 
 
@@ -174,8 +174,8 @@ def test_groups_of_a_writer_alone_are_left_to_the_kernel(tmp_path: Path, writes:
             for number in range(20):
                 await append(engine, "a", b"%d" % number)
             assert (writes.by_kernel, writes.by_thread) == (20, 0)
-            assert engine._writer.seconds.count == engine.commits.groups_total
-            assert engine._writer.seconds.last > 0
+            assert engine._pacing.seconds.count == engine.commits.groups_total
+            assert engine._pacing.seconds.last > 0
             assert engine._journal._written_group == engine._journal.durable_group
         assert (writes.by_kernel, writes.by_thread) == (20, 1), "the proof of a clean stop"
         async with opened(tmp_path / "log") as engine:

@@ -20,7 +20,7 @@ def record(value: bytes, id_: bytes = b"") -> Columns:
 async def written_together(engine: Engine) -> None:
     """One group answers all writers, and took so long that the next one is kept open for them."""
     await asyncio.gather(*(engine.execute(record(b"together")) for _ in range(WRITERS)))
-    engine._writer.seconds.last = SLOW_S
+    engine._pacing.seconds.last = SLOW_S
 
 
 async def turns_until_answered(engine: Engine, command: Columns) -> int:
@@ -71,7 +71,7 @@ async def _retry() -> None:
         before = engine.view.entry_number
         waited = []
         for _ in range(4):
-            engine._writer.seconds.last = SLOW_S
+            engine._pacing.seconds.last = SLOW_S
             waited.append(await turns_until_answered(engine, record(b"v", id_=b"m")))
         assert max(waited[1:]) <= 3, waited
         assert engine.view.entry_number == before, "nothing was written"
@@ -92,8 +92,8 @@ async def _asked_beside() -> None:
             engine.submit(GetStream("a", 0), asked.append)
         await first
         assert len(asked) == 20
-        engine._writer.seconds.last = SLOW_S
-        assert engine._hold.is_complete(1)
+        engine._pacing.seconds.last = SLOW_S
+        assert engine._pacing._hold.is_complete(1)
         alone = asyncio.ensure_future(engine.execute(record(b"second")))
         await asyncio.sleep(0)
         for _ in range(20):

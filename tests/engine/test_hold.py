@@ -1,7 +1,7 @@
 """When a group leaves: never kept back for a writer alone, and never for long."""
 
 from oncelog import limits
-from oncelog.engine.hold import GroupHold
+from oncelog.engine.pacing.hold import GroupHold
 
 SLOW_S = 1.0
 MAX_S = limits.GROUP_HOLD_EACH_US_MAX / 1_000_000

@@ -11,8 +11,8 @@ import pytest
 from oncelog import limits
 from oncelog.engine.group import Group
 from oncelog.engine.guard import Guard
-from oncelog.engine.poller import Poller
-from oncelog.engine.writer import WriteSeconds
+from oncelog.engine.pacing.poller import Poller
+from oncelog.engine.pacing.writer import WriteSeconds
 from oncelog.storage.disk import Buffer
 from oncelog.storage.journal import Journal, OpenGroup
 from oncelog.storage.kernel_writes import WriteNotTaken

@@ -143,8 +143,8 @@ class Running:
     @contextlib.contextmanager
     def slow_disk(self) -> Iterator[None]:
         """Nothing becomes durable within the block."""
-        writer: Any = self.engine._writer
-        poller: Any = self.engine._poller
+        writer: Any = self.engine._pacing._writer
+        poller: Any = self.engine._pacing._poller
         held: list[Any] = []
 
         def hold() -> None:

@@ -7,7 +7,6 @@ its reader.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -26,19 +25,18 @@ from oncelog.engine.follow import Follow
 from oncelog.engine.generations import Generations
 from oncelog.engine.group import Group, Reply, writers_of
 from oncelog.engine.guard import Fatal, Guard
-from oncelog.engine.hold import GroupHold
 from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.intake import Intake
 from oncelog.engine.lookups import Lookups
-from oncelog.engine.poller import Poller
+from oncelog.engine.pacing.pacing import Pacing
 from oncelog.engine.reader_thread import ReaderThread
 from oncelog.engine.reads import Reads
 from oncelog.engine.retention import Retention
+from oncelog.engine.spare_keeper import SpareKeeper
 from oncelog.engine.staged_ids import completed, newest_group, of_facts, plans_of
 from oncelog.engine.statistics import Durability, Statistics
 from oncelog.engine.store import Store
 from oncelog.engine.timers import Expiry
-from oncelog.engine.writer import GroupWriter, SpareKeeper
 from oncelog.errors import DiskFull, StorageError
 from oncelog.storage.allocator import give_back
 from oncelog.storage.index.interface import IndexBuilder
@@ -112,7 +110,6 @@ class Engine:
         )
         self._replayed_entries = store.replayed_entries
         self._open_for_reading(store)
-        self._hold = GroupHold(time.perf_counter)
         self._clean_scheduled = False
         self._unproven = False
         self._written_at = loop.time()
@@ -120,10 +117,7 @@ class Engine:
         self._stopped_waiters: list[asyncio.Future[None]] = []
         self._told_none_waits: list[Callable[[], None]] = []
         post, guard = loop.call_soon_threadsafe, self._guard
-        self._writer = writer = GroupWriter(store.journal, post, self._written, self._fail)
-        self._poller = Poller(
-            loop, store.journal, writer.seconds, self._written, writer.write, guard, time.perf_counter
-        )
+        self._pacing = Pacing(loop, store.journal, self._written, guard, self._fail)
         self._spares = SpareKeeper(store.journal, post, self._spare_ready, self._disk_full, self._fail)
         self._spares.ask()
         self._timer = loop.call_later(limits.TIMER_CHECK_MS / 1000, self._tick)
@@ -217,7 +211,7 @@ class Engine:
 
     def statistics(self) -> Statistics:
         """How the engine stands."""
-        seconds = self._writer.seconds
+        seconds = self._pacing.seconds
         return Statistics(
             self._durability,
             self.view.entry_number,
@@ -260,26 +254,23 @@ class Engine:
             self._intake.is_scheduled = False
             if self._intake.has_failed:
                 return
-            self._poller.came()
+            self._pacing.came()
             commits = self.commits
             if commits.is_writing:
                 commits.take_queued()  # the disk is at work meanwhile; what comes of it goes with the next group
                 self._check_stopped()
                 return
-            if not self._intake.is_stopping and self._hold.waits(commits.joined_count, self._writer.seconds.last):
+            if not self._intake.is_stopping and self._pacing.waits(commits.joined_count):
                 self._intake.schedule()
                 return
-            self._hold.left()
-            all_wait = self._hold.is_complete(commits.joined_count)
+            self._pacing.leaves(commits.joined_count)
             group = commits.next_group()
             if group is None:
-                # Nothing came of it, as of retries and refusals: whoever was expected is not.
-                self._hold.answered(0, 0)
+                self._pacing.came_to_nothing()
                 self._check_stopped()
                 return
             self._unproven = True
-            if not (all_wait and self._poller.write(group)):
-                self._writer.write(group)
+            self._pacing.write(group)
             commits.handed_over(group)
 
     def _written(self, group: Group) -> None:
@@ -291,11 +282,11 @@ class Engine:
             self._written_at = self._loop.time()
             commits = self.commits
             commits.written(group)
-            self._hold.answered(writers_of(group), commits.joined_count)
+            self._pacing.durable(writers_of(group), commits.joined_count)
             if commits.wants_write and not self._intake.is_scheduled:
                 self._flush()
             commits.answer(group)
-            self._poller.answered()
+            self._pacing.answered()
             self.follow.changed(group.changes.streams)
             self.retention.changed(group.changes, self._clock())
             self.generations.group_durable()
@@ -401,7 +392,7 @@ class Engine:
         group = self.commits.proof_group()
         if group is not None:  # else there is no room: the next tick tries again
             self._unproven = False
-            self._writer.write(group)
+            self._pacing.write_alone(group)
 
     # --- stop ------------------------------------------------------------------------------------------------------
 
@@ -417,8 +408,7 @@ class Engine:
                 await self._drained()
             await self._checkpointed()
             self.log_clock.note()
-        self._poller.stop()
-        self._writer.stop()
+        self._pacing.stop()
         self._spares.stop()
         self._building.stop()
         self.reads.thread.stop()

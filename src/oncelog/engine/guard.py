@@ -9,6 +9,9 @@ from types import TracebackType
 
 Fatal = Callable[[BaseException], object]
 
+Post = Callable[..., object]
+"""Runs a callback on the loop's thread: `loop.call_soon_threadsafe`."""
+
 
 class Guard:
     """`with guard:` around everything that the loop or a thread runs for the engine. Raises on, after `failed`."""

@@ -17,8 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from oncelog import limits
 from oncelog.core.outcome import Overloaded, Refusal, Stopping
 from oncelog.engine.damage import damaged
-from oncelog.engine.guard import Fatal
-from oncelog.engine.writer import Post
+from oncelog.engine.guard import Fatal, Post
 from oncelog.errors import StorageError
 from oncelog.storage.segment import GroupGone
 

@@ -22,7 +22,7 @@ from typing import Final
 from oncelog import limits
 from oncelog.engine.group import Group
 from oncelog.engine.guard import Guard
-from oncelog.engine.writer import WriteSeconds
+from oncelog.engine.pacing.writer import WriteSeconds
 from oncelog.storage.journal import Journal
 from oncelog.storage.kernel_writes import WriteNotTaken
 
