@@ -84,6 +84,7 @@ def test_reads_that_are_answered_at_once_do_not_nest() -> None:
 
 
 @pytest.mark.from_source
+@pytest.mark.from_source
 def test_many_clients_that_do_not_read_hold_no_more_than_the_bound(tmp_path: Path) -> None:
     """Those who read are served beside them, since a client that takes nothing is cut while others wait."""
     bound = mock.patch.object(limits, "UNSENT_BYTES_MAX", 4 * MIB)
