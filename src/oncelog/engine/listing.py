@@ -12,6 +12,7 @@ from oncelog.core.rows import Cursor, Key, Subject, Table, Topic
 from oncelog.core.state import Row, State
 from oncelog.core.txn import Txn
 from oncelog.engine.read_view import ReadView
+from oncelog.errors import Corruption
 from oncelog.storage.index.interface import Index
 
 R = TypeVar("R")
@@ -59,9 +60,11 @@ def _merged(found: list[tuple[Key, Row]], newer: Iterable[tuple[Key, Row | None]
     return Page(page, page[-1][0] if more else None)
 
 
-def list_topics(view: ReadView, index: Index, prefix: str, after: str, limit: int) -> Page[Topic]:
-    """Topics behind `after` whose names begin with `prefix`."""
-    found = index.scan(Table.TOPIC, after or None, limit + 1, prefix)
+def list_topics(
+    view: ReadView, index: Index, prefix: str, after: str, limit: int, skipped: list[Corruption] | None = None
+) -> Page[Topic]:
+    """Topics behind `after` whose names begin with `prefix`. If `skipped` is given, it gets what is damaged."""
+    found = index.scan(Table.TOPIC, after or None, limit + 1, prefix, skipped)
     newer = ((name, row) for name, row in view.topics.items() if name > after and name.startswith(prefix))
     return _merged(found, newer, limit)
 

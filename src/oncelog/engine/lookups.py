@@ -29,6 +29,7 @@ from oncelog.engine.listing import (
     list_txns,
 )
 from oncelog.engine.read_view import StreamView
+from oncelog.errors import Corruption
 from oncelog.storage.index.interface import Index
 
 
@@ -49,9 +50,9 @@ class Lookups:
         """Where a stream stands for readers; None if there is none, or it was deleted."""
         return self._commits.view.stream(stream_id)
 
-    def topics(self, prefix: str, after: str, limit: int) -> Page[Topic]:
-        """Topics as readers see them, by name."""
-        return list_topics(self._commits.view, self._index, prefix, after, limit)
+    def topics(self, prefix: str, after: str, limit: int, skipped: list[Corruption] | None = None) -> Page[Topic]:
+        """Topics as readers see them, by name. Raises Corruption at a damaged row, or puts it into `skipped`."""
+        return list_topics(self._commits.view, self._index, prefix, after, limit, skipped)
 
     def producers(
         self, stream_id: int, prefix: str, after: str, limit: int, told: Callable[[Page[Producer]], None]

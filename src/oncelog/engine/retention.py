@@ -27,7 +27,7 @@ from oncelog.engine.read_view import ReadView, StreamView, ViewChanges
 from oncelog.engine.reader import Reader
 from oncelog.engine.seek import border
 from oncelog.engine.timers import Deadlines
-from oncelog.errors import StorageError
+from oncelog.errors import Corruption, StorageError
 from oncelog.storage.index.interface import Index
 
 NS_PER_MS = 1_000_000
@@ -166,7 +166,8 @@ class Retention:
 
     def _scan(self, now_ns: int) -> None:
         """Some more of the topics that the index had when the log was opened."""
-        rows = self._index.scan(Table.TOPIC, self._scanned_to, limits.RETENTION_TOPICS_PER_CHECK)
+        damaged: list[Corruption] = []  # a reader of such a topic reports it
+        rows = self._index.scan(Table.TOPIC, self._scanned_to, limits.RETENTION_TOPICS_PER_CHECK, "", damaged)
         self._is_scanned = not rows
         for key, row in rows:
             self._scanned_to = key

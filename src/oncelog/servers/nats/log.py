@@ -16,9 +16,10 @@ from oncelog.core.command import (
 )
 from oncelog.core.outcome import Confirmed, OffsetGone, Outcome, Refusal, each_outcome
 from oncelog.core.rows import Cursor, Topic
+from oncelog.engine.damage import damaged
 from oncelog.engine.engine import Engine
 from oncelog.engine.reads import ReadResult
-from oncelog.errors import BatchInvalid
+from oncelog.errors import BatchInvalid, Corruption
 from oncelog.servers.counts import Counts
 
 Told = Callable[[Outcome], None]
@@ -102,13 +103,16 @@ class Log:
         return self.engine.lookups.topic(name)
 
     def topics(self) -> list[Topic]:
-        """All of them."""
+        """All of them, but for those whose row is damaged: they are named, and end nothing."""
         found: list[Topic] = []
         after = ""
+        skipped: list[Corruption] = []
         while True:
-            page = self.engine.lookups.topics("", after, 1_000)
+            page = self.engine.lookups.topics("", after, 1_000, skipped)
             found += [row for _, row in page.rows]
             if page.next is None:
+                for error in skipped:
+                    self.counts.other(damaged(error))
                 return found
             after = page.next
 

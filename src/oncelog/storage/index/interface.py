@@ -86,8 +86,16 @@ class Index(Protocol):
         """The packed row with the largest first offset that is not above `offset`, and those that follow, at most
         `limit`; from the first row on if none begins so early."""
 
-    def scan(self, table: Table, after: Key | None, limit: int, prefix: str = "") -> list[tuple[Key, Row]]:
-        """Rows in order of key, behind `after`. `prefix` is of a key that begins with text."""
+    def scan(
+        self,
+        table: Table,
+        after: Key | None,
+        limit: int,
+        prefix: str = "",
+        skipped: list[Corruption] | None = None,
+    ) -> list[tuple[Key, Row]]:
+        """Rows in order of key, behind `after`. `prefix` is of a key that begins with text. Raises Corruption at a row
+        that is damaged; if `skipped` is given, puts it there and goes on."""
 
     def close(self) -> None: ...
 

@@ -280,7 +280,14 @@ class LmdbIndex:
             raise storage_error(error, self._directory) from error
         return split_rows(rows[: limit * PLACE_BYTES])
 
-    def scan(self, table: Table, after: Key | None, limit: int, prefix: str = "") -> list[tuple[Key, Row]]:
+    def scan(
+        self,
+        table: Table,
+        after: Key | None,
+        limit: int,
+        prefix: str = "",
+        skipped: list[Corruption] | None = None,
+    ) -> list[tuple[Key, Row]]:
         head = _PREFIXES[table] + prefix.encode()
         begin = head
         if after is not None:
@@ -295,7 +302,12 @@ class LmdbIndex:
                     on_row = cursor.next()
                 while on_row and len(found) < limit and cursor.key().startswith(head):
                     key = cursor.key()
-                    found.append((self._decoded_key(table, key), self._row(table, key, cursor.value())))
+                    try:
+                        found.append((self._decoded_key(table, key), self._row(table, key, cursor.value())))
+                    except Corruption as error:
+                        if skipped is None:
+                            raise
+                        skipped.append(error)
                     on_row = cursor.next()
         except lmdb.Error as error:
             raise storage_error(error, self._directory) from error

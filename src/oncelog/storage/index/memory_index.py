@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from oncelog.core.row_codec import decode_key, decode_row
 from oncelog.core.rows import Key, Table
 from oncelog.core.state import Row
+from oncelog.errors import Corruption
 from oncelog.storage.index.interface import WHOLE_EXTENT, Changes, Position, index_key
 from oncelog.storage.index.places import PLACE_BYTES, links_in, next_of, put_row, row_at_or_before, split_rows
 
@@ -44,7 +45,14 @@ class MemoryIndex:
         begin = max(0, row_at_or_before(rows, offset))
         return split_rows(rows[begin : begin + limit * PLACE_BYTES])
 
-    def scan(self, table: Table, after: Key | None, limit: int, prefix: str = "") -> list[tuple[Key, Row]]:
+    def scan(
+        self,
+        table: Table,
+        after: Key | None,
+        limit: int,
+        prefix: str = "",
+        skipped: list[Corruption] | None = None,  # noqa: ARG002 - nothing in memory is damaged
+    ) -> list[tuple[Key, Row]]:
         keys = self._keys(table)
         head = prefix.encode()
         begin = bisect_left(keys, head)
