@@ -11,10 +11,12 @@ from oncelog.cli.screen import notes, print_json, results
 from oncelog.protocols.bsfg import catalogue as bsfg_catalogue
 from oncelog.protocols.explained import Explained
 from oncelog.protocols.http import catalogue as http_catalogue
+from oncelog.protocols.kafka import catalogue as kafka_catalogue
 from oncelog.protocols.nats import catalogue as nats_catalogue
 
 CATALOGUES: Final[tuple[Callable[[], Iterator[Explained]], ...]] = (
     http_catalogue.explained,
+    kafka_catalogue.explained,
     bsfg_catalogue.explained,
     nats_catalogue.explained,
 )
