@@ -13,6 +13,7 @@ NAMES = (
     "http_claim",
     "http_layer",
     "http_path",
+    "kafka",
     "nats",
     "spark",
 )

@@ -7,6 +7,7 @@ import typer
 from oncelog import __version__
 from oncelog.cli.append import append_command
 from oncelog.cli.config import app as config_app
+from oncelog.cli.consumers import app as consumers_app
 from oncelog.cli.cursors import cursors_command
 from oncelog.cli.demo import demo_command
 from oncelog.cli.doctor import doctor_command
@@ -19,6 +20,7 @@ from oncelog.cli.read import read_command
 from oncelog.cli.receipts import receipts_command
 from oncelog.cli.serve import serve_command
 from oncelog.cli.streams import app as streams_app
+from oncelog.cli.txns import app as txns_app
 from oncelog.cli.verb import Group, Verb
 from oncelog.cli.verify import verify_command
 
@@ -37,6 +39,8 @@ app.add_typer(streams_app, name="streams")
 app.command("producers", cls=Verb)(producers_command)
 app.command("receipts", cls=Verb)(receipts_command)
 app.command("cursors", cls=Verb)(cursors_command)
+app.add_typer(txns_app, name="txns")
+app.add_typer(consumers_app, name="consumers")
 app.command("verify", cls=Verb)(verify_command)
 app.command("doctor", cls=Verb)(doctor_command)
 app.command("explain", cls=Verb)(explain_command)

@@ -106,6 +106,26 @@ class CursorInfo(Struct, frozen=True):
     metadata: str = ""
     pinned: bool = False
     used_ms: int = 0
+    lag: int | None = None
+    """Committed records that are not processed, in listings."""
+    lag_ms: int | None = None
+    """The age of the oldest of them."""
+
+
+class TxnInfo(Struct, frozen=True):
+    """A transaction. `holds` are the streams that it holds back, and from where."""
+
+    txn_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    ends_ms: int | None
+    updated_ms: int
+    groups: list[str]
+    partitions: list[dict[str, str | int]]
+    holds: list[dict[str, str | int]]
 
 
 class CursorPage(Struct, frozen=True):

@@ -27,6 +27,7 @@ from oncelog.engine.group import Group, Reply, writers_of
 from oncelog.engine.guard import Fatal, Guard
 from oncelog.engine.index_building import IndexBuilding
 from oncelog.engine.intake import Intake
+from oncelog.engine.left import Left
 from oncelog.engine.lookups import Lookups
 from oncelog.engine.pacing.pacing import Pacing
 from oncelog.engine.reader_thread import ReaderThread
@@ -201,6 +202,10 @@ class Engine:
 
         self.submit(command, reply)
         return await future
+
+    def left(self, topic: str, partition: int, offset: int) -> Left:
+        """How much is left for a consumer that stands at `offset`."""
+        return self.reads.left(topic, partition, offset, self._clock())
 
     def now_ns(self) -> int:
         """The log's own time: it never runs back."""

@@ -17,6 +17,7 @@ from oncelog.core.outcome import Damaged, Refusal, TopicMissing
 from oncelog.engine.damage import damaged
 from oncelog.engine.follow import Follow, Waiter, Wake
 from oncelog.engine.guard import Guard
+from oncelog.engine.left import NOTHING_LEFT, Left, left_of
 from oncelog.engine.lookups import Lookups
 from oncelog.engine.provenance import WrittenBy, written_by
 from oncelog.engine.read_view import StreamView
@@ -224,6 +225,13 @@ class Reads:
             except StorageError as error:
                 result = damaged(error)
             found(result)
+
+    def left(self, topic: str, partition: int, offset: int, now_ns: int) -> Left:
+        """How much is left for a consumer that stands at `offset` (`left.py`)."""
+        stream = self.resolve(topic, partition)
+        if isinstance(stream, TopicMissing):
+            return NOTHING_LEFT
+        return left_of(self._view, self.reader, stream, offset, now_ns)
 
     def stood(
         self,

@@ -197,7 +197,9 @@ _PATHS: Final[dict[str, dict[str, Schema]]] = {
         )
     },
     "/v1/cursors": {
-        "get": _operation("listCursors", "All cursors, by name", _listed("cursors", "Cursor"), (400,), parameters=_PAGE)
+        "get": _operation(
+            "listCursors", "All cursors, by name", _listed("cursors", "CursorListed"), (400,), parameters=_PAGE
+        )
     },
     "/v1/cursors/{name}/{topic}": {
         "get": _operation(

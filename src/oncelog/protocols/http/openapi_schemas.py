@@ -204,6 +204,20 @@ SCHEMAS: Final[dict[str, Schema]] = {
         pinned=flag(),
         used_ms=number(),
     ),
+    "CursorListed": told(
+        name=text(),
+        **PLACE,
+        frontier=number("Everything below is processed."),
+        confirmed=list_(
+            list_(number(), minItems=2, maxItems=2),
+            description="[first, next) above the frontier that are processed too.",
+        ),
+        metadata=text(),
+        pinned=flag(),
+        used_ms=number(),
+        lag=number("Committed records that are not processed."),
+        lag_ms=number("The age of the oldest of them."),
+    ),
     "Txn": told(
         txn_id=text(),
         state=text("Kafka's states in lower case, as in `ongoing` or `complete_commit`."),

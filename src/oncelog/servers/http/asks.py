@@ -161,7 +161,7 @@ class Asks:
 
     def _cursors(self, action: actions.ListCursors, answer: Answer) -> None:
         def told(listed: list[ListedCursor], next_: tuple[str, int] | None) -> None:
-            rows = [admin.cursor_row(*found) for found in listed]
+            rows = [admin.cursor_row(*found) | self._left(found) for found in listed]
             answer(admin.listed("cursors", rows, None if next_ is None else f"{next_[0]}/{next_[1]}"))
 
         self._engine.lookups.cursors(action.prefix, action.after, action.limit, told)
@@ -174,6 +174,11 @@ class Asks:
             answer(admin.listed("txns", rows, page.next))
 
         lookups.txns(action.prefix, action.after, action.limit, on_page)
+
+    def _left(self, found: ListedCursor) -> dict[str, object]:
+        """How much is left for a consumer."""
+        left = self._engine.left(found.topic, found.partition, found.cursor.frontier)
+        return {"lag": left.records, "lag_ms": left.oldest_ms}
 
     def _publish(self, action: actions.PublishNamed, answer: Answer) -> None:
         def told(outcome: Outcome) -> None:
