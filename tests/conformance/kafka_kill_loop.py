@@ -29,7 +29,11 @@ from tests.conformance.kafka_wire import Wire
 TOPIC = "kill"
 PRODUCERS = 3
 PATIENCE_S = 30.0
-CLIENT = {"log_level": 0, "reconnect.backoff.max.ms": 300, "metadata.recovery.strategy": "none"}
+CLIENT: dict[str, str | int | float | bool] = {
+    "log_level": 0,
+    "reconnect.backoff.max.ms": 300,
+    "metadata.recovery.strategy": "none",
+}
 """The last one: see docs/protocols/kafka.md, known faults of clients."""
 
 

@@ -1,13 +1,12 @@
 """Produce: every partition's batch is one command; the answer leaves when all of them are durable."""
 
-from functools import partial
-
 from oncelog.core import batch as codec
 from oncelog.core.command import Append
 from oncelog.core.outcome import Confirmed, Outcome, Refusal
 from oncelog.protocols.kafka.broker import Broker
 from oncelog.protocols.kafka.codes import Code
 from oncelog.protocols.kafka.door import Refused, admit
+from oncelog.protocols.kafka.message_ids import NamedRecords
 from oncelog.protocols.kafka.produce import PartitionAnswer, PartitionData, ProduceRequest, read_produce, write_produce
 from oncelog.protocols.kafka.refusal_map import produce_code, text_of
 from oncelog.protocols.kafka.replaced import Role
@@ -22,7 +21,7 @@ def produce(broker: Broker, call: Call) -> None:
     request = read_produce(call.head.reader, call.version)
     gathering = _Gathering(call, request)
     for number, data in enumerate(request.partitions):
-        answer = _begin(broker, call, request, data, partial(gathering.outcome, number))
+        answer = _begin(broker, call, request, data, _Reply(gathering, number))
         if answer is not None:
             gathering.set(number, answer)
         if call.session.is_over:
@@ -31,7 +30,7 @@ def produce(broker: Broker, call: Call) -> None:
 
 
 def _begin(
-    broker: Broker, call: Call, request: ProduceRequest, data: PartitionData, reply: "partial[None]"
+    broker: Broker, call: Call, request: ProduceRequest, data: PartitionData, reply: "_Reply"
 ) -> PartitionAnswer | None:
     """Submit one partition's batch; an answer if it does not come so far."""
     topic, partition, records = data
@@ -50,13 +49,34 @@ def _begin(
             return _refused(data, code, f"transactional id {txn_id!r} may not be used here")
         if not broker.connections.may_act(call.session, txn_id, admitted.header.producer_epoch, Role.RECORDS):
             return None
+    if rules.message_ids and not txn_id:
+        named = NamedRecords(broker.log, data, admitted, call.version, reply.tell)
+        if named.has_ids:
+            named.submit()
+            return None
     append = Append(topic, partition, admitted.batch, admitted.header.record_count, claim=admitted.claim, txn_id=txn_id)
-    broker.log.submit(append, reply)
+    broker.log.submit(append, reply.outcome)
     return None
 
 
 def _refused(data: PartitionData, code: Code, message: str) -> PartitionAnswer:
     return PartitionAnswer(data.topic, data.partition, code, message=message)
+
+
+class _Reply:
+    """Where the answer of one partition goes."""
+
+    def __init__(self, gathering: "_Gathering", number: int) -> None:
+        self._gathering = gathering
+        self._number = number
+
+    def outcome(self, outcome: Outcome) -> None:
+        """What the log says."""
+        self._gathering.outcome(self._number, outcome)
+
+    def tell(self, answer: PartitionAnswer) -> None:
+        """The answer itself."""
+        self._gathering.set(self._number, answer)
 
 
 class _Gathering:
