@@ -126,11 +126,17 @@ def _interrupt_told() -> Iterator[None]:
 @contextlib.contextmanager
 def _refusals_told() -> Iterator[None]:
     """Around the line on the screen, never within it: what is said there is wiped out with it."""
-    from oncelog.pipelines.running import PipelineFailed, PipelineRefused
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from oncelog.pipelines.running import PipelineFailed, PipelineRefused, reason_of
     from oncelog.spark.java import JavaMissing
 
     try:
         yield
+    except (Py4JError, PySparkException) as error:
+        # What no pipeline expects of Spark is still one line and its cause.
+        end(exits.REFUSED, f"{' '.join(reason_of(error).split())}{_account_kept(error)}")
     except (PipelineRefused, PipelineFailed, JavaMissing) as error:
         line = " ".join(str(error).split())
         end(exits.REFUSED, line if error.__cause__ is None else f"{line}{_account_kept(error)}")

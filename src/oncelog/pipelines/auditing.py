@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -105,7 +106,7 @@ def audit(
             write_report(report, data)
             result.report = str(report)
         job.forget()
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise PipelineFailed(reason_of(error)) from error
     finally:
         if made:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
@@ -139,7 +139,7 @@ def ingest(
                 done = job.source(
                     rows, by_file=format.lower() in FILE_FORMATS, bad=given.has_bad_lines, streams=streams
                 )
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JError) as error:
         raise failure_of(error) from error
     done.duration_s = time.monotonic() - began_s
     return done

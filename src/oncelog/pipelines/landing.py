@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
@@ -82,7 +83,7 @@ def _failures_told() -> Iterator[None]:
     """What Spark, the lake or the disk raise while a table is made ready, as what `land` promises to raise."""
     try:
         yield
-    except (PySparkException, DeltaError, pa.ArrowException, OSError) as error:
+    except (PySparkException, Py4JError, DeltaError, pa.ArrowException, OSError) as error:
         raise PipelineFailed(reason_of(error)) from error
 
 

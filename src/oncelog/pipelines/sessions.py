@@ -68,6 +68,12 @@ def session(master: str = "local[*]", app_name: str = "oncelog", *, log_level: s
         settings["spark.driver.bindAddress"] = "127.0.0.1"
     settings |= {name.replace("__", "."): value for name, value in conf.items()}
     python = interpreter.chosen(settings)
+    if python.is_absent:
+        raise PipelineRefused(
+            f"this machine has no interpreter {python.name}, which {python.chosen_by} names. Spark runs it here too, "
+            "to plan and to commit. Name one that every worker and this machine have, or send an environment along "
+            "(--archives)"
+        )
     os.environ[interpreter.VARIABLE] = python.name
     java.prepare()
     from pyspark.errors import PySparkException

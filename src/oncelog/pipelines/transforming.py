@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -24,6 +25,7 @@ from oncelog.pipelines.running import (
     Watch,
     check_trigger,
     no_topic_to_write,
+    reason_of,
     started,
     triggered,
 )
@@ -89,21 +91,21 @@ def transform(
     options = {"startingOffsets": start}
     if max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
-    views = {}
-    for topic in topics:
-        records = spark.readStream.format("oncelog").options(url=url, subscribe=topic, **options).load()
-        views[topic] = parsed(records, schema_of(schemas[topic])) if topic in schemas else _marked(records)
-    if event_time is not None and watermark is not None:
-        views = _watermarked(views, event_time, watermark)
     try:
+        views = {}
+        for topic in topics:
+            records = spark.readStream.format("oncelog").options(url=url, subscribe=topic, **options).load()
+            views[topic] = parsed(records, schema_of(schemas[topic])) if topic in schemas else _marked(records)
+        if event_time is not None and watermark is not None:
+            views = _watermarked(views, event_time, watermark)
         result = as_records(_result(spark, views, sql, function))
         writer = result.observe(OUTPUT, F.count(F.lit(1)).alias("rows")).writeStream.format("oncelog")
         writer = writer.options(url=url, topic=target, application=application, checkpointLocation=checkpoint)
         writer = writer.option("createPartitions", str(partitions)).option("contentType", content_type)
         writer = writer.options(**(sink_options or {})).queryName(application).outputMode(output_mode)
         query = triggered(writer, trigger).start()
-    except PySparkException as error:
-        raise PipelineRefused(f"Spark does not take the query: {str(error).split('JVM stacktrace', 1)[0]}") from error
+    except (PySparkException, Py4JError) as error:
+        raise PipelineRefused(f"Spark does not take the query: {reason_of(error)}") from error
     return Watch("transform", application, progress, url).follow(query, stop)
 
 

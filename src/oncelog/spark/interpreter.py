@@ -28,6 +28,11 @@ class Interpreter(NamedTuple):
     """An option, a variable or a file; empty if nobody chose."""
 
     @property
+    def is_absent(self) -> bool:
+        """Whether it is an absolute path at which this machine has no program."""
+        return os.path.isabs(self.name) and not os.access(self.name, os.X_OK)
+
+    @property
     def is_sent_along(self) -> bool:
         """Whether it is a relative path that only the workers have."""
         return "/" in self.name and not os.path.isabs(self.name) and not Path(self.name).exists()

@@ -67,7 +67,7 @@ def test_worker_that_lacks_the_package_is_one_clear_line(apart: Apart) -> None:
 def test_interpreter_that_nobody_has_is_one_clear_line(apart: Apart) -> None:
     topic = filled(apart.server.url, name("absent"), numbers(0, 10))
     done = apart.ran("land", topic, str(apart.shared / "absent"), "--schema", SCHEMA, python="/absent/python")
-    assert "has no interpreter /absent/python" in line_of(done)
+    assert "this machine has no interpreter /absent/python, which spark.pyspark.python names" in line_of(done)
 
 
 def test_files_that_the_driver_does_not_see_are_not_committed(apart: Apart) -> None:
