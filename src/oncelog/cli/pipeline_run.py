@@ -1,6 +1,6 @@
 """One run of a pipeline from the command line: Spark when it is asked for, a line that says what goes on, one way out.
 
-The pipelines look at names first and then ask for Spark, so that a wrong name is told at once. Everything that ends a
+The pipelines look at names first and then ask for Spark, so a wrong name ends the verb at once. Everything that ends a
 run early, Ctrl-C included, is one line and an exit code.
 """
 
@@ -78,7 +78,7 @@ class Run:
 
 @contextlib.contextmanager
 def running(url: str, master: str, settings: Mapping[str, str]) -> Iterator[Run]:
-    """For as long as a pipeline runs. Spark that is not installed and a server that is not there are told first."""
+    """For as long as a pipeline runs. It first checks that Spark is installed and that the server answers."""
     with failures_told(url), _interrupt_told():
         if importlib.util.find_spec("pyspark") is None:
             end(exits.REFUSED, INSTALL)

@@ -51,8 +51,8 @@ def _check_file(home: str, name: str) -> None:
 
 
 def _binds(statement: ast.stmt, name: str) -> bool:
-    """Whether a statement at the top of a module may give the name a meaning. A name that is bound to something else
-    than a function is told when it is called."""
+    """Whether a statement at the top of a module may give the name a meaning. If the name is bound to something else
+    than a function, the call says so."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return statement.name == name
     if isinstance(statement, ast.Import | ast.ImportFrom):

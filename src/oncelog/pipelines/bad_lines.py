@@ -16,7 +16,7 @@ from oncelog.pipelines.lake_place import PlaceUnknown, TablePlace, place_of
 from oncelog.pipelines.running import PipelineRefused
 
 BLANK: Final = "blank"
-"""A line without a byte. It is no document, and there is nothing to keep, so it is counted and passed over."""
+"""A line without a byte. It is not a document and has nothing to keep, so `ingest` counts it and does not store it."""
 
 KINDS: Final = {
     "not_utf8": "is not UTF-8",

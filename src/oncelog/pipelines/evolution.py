@@ -38,8 +38,8 @@ def evolved(lake: LakeTable, fields: Any, wanted: Any | None, is_given: bool, to
             if not is_given:
                 continue  # records with it are kept in _unparsed
             raise PipelineRefused(
-                f"the column {field.name!r} cannot be added: the table has {known[field.name.lower()]!r}, and names "
-                "that differ only in case make a table that nobody can read"
+                f"the column {field.name!r} cannot be added: the table has {known[field.name.lower()]!r}, and no "
+                "reader can tell names apart that differ only in case"
             )
         added.append(StructField(field.name, field.dataType, True))
     if not added:

@@ -374,7 +374,7 @@ class _Lane:
     def _changed(self, why: str) -> FileChanged:
         return FileChanged(
             f"{self._file} was changed since it was stored in {self._topic!r}: {why}. Nothing more of it was stored. "
-            "A file may grow at its end, and what stands before must stay as it is: bring the old lines back, and put "
+            "A file may grow at its end, and its older lines must stay as they are: bring the old lines back, and put "
             "new ones behind them or into a file of their own. It also looks changed if the schema, the key, the value "
             "or what is done with bad lines is not what it was in the first run"
         )

@@ -1,4 +1,4 @@
-"""Records whose values are JSON, as columns: the fields, and beside them where the record stands in the log.
+"""Records whose values are JSON, as columns: the fields, and beside them the record's place in the log.
 
     fields of the schema …, _key, _topic, _partition, _offset, _timestamp, _unparsed
 
@@ -40,7 +40,7 @@ _CORRUPT: Final = "_oncelog_corrupt"
 
 
 class SchemaUnusable(PipelineRefused):
-    """The schema cannot be read, or its names cannot be told from the record's own columns."""
+    """The schema cannot be read, or it has names of the record's own columns."""
 
 
 def schema_of(ddl: str) -> Any:
@@ -74,7 +74,7 @@ def ddl_of(schema: Any) -> str:
 
 
 def quoted(name: str) -> str:
-    """A column's name as SQL takes it, whatever is in it: a dot alone would be a way into a struct."""
+    """A column's name as SQL takes it. Without the quotes a dot would be a way into a struct."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -85,7 +85,7 @@ STRICT: Final = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNu
 class Document(NamedTuple):
     """How a text is read as exactly one document of a schema.
 
-    Spark reads the first document of a text and ignores whatever comes behind it. So the text is read as a field of an
+    Spark reads the first document of a text and ignores the rest. So the text is read as a field of an
     object of ours, with a second field behind it that is only there if the document ended where the text ended. Its
     name is new for each query: no text can contain it by accident or on purpose.
     """

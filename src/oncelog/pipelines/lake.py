@@ -18,7 +18,7 @@ Ends = dict[int, int]
 
 
 class Held(msgspec.Struct):
-    """A table at one moment. A commit is made against the moment that was looked at, never against a later one."""
+    """A table at one moment. A commit is made against this moment, never against a later one."""
 
     ends: Ends
     created_ms: int | None
@@ -45,7 +45,7 @@ class LakeTable(Protocol):
         """Makes the table. Whoever made it a moment earlier did the same."""
 
     def add_columns(self, columns: Any, note: Mapping[str, str]) -> None:
-        """Nullable columns, in a commit of its own. A column that somebody added a moment earlier is left as it is."""
+        """Nullable columns, in a commit of its own. A column that is there already is left as it is."""
 
     def held(self, topic: str, partitions: Sequence[int]) -> Held:
         """How far it holds the topic now."""

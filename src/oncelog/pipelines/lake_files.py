@@ -2,7 +2,7 @@
 
 Every attempt of a task makes files with names of its own, so one that failed, or that ran twice, leaves files that
 nothing refers to and never touches those of another. A file counts when the table's commit names it. It is synced
-before it is told of, so that a commit never refers to bytes that a power cut takes back.
+before the driver hears of it, so that a commit never refers to bytes that a power cut takes back.
 """
 
 import datetime

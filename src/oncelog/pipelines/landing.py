@@ -1,7 +1,7 @@
 """`land`: a topic into a lake table, every record once, by what the table itself says it holds.
 
 A batch of the query goes from offsets to offsets. For every partition the table knows the offset behind the last record
-it holds. So for each batch there are three cases, whatever the checkpoint is, and whoever wrote the batch before:
+it holds. So for each batch there are three cases, with any checkpoint and after any writer:
 
     the batch begins where the table ends     its rows are written
     the batch begins earlier                  rows that the table holds are left out; there may be none left
@@ -266,15 +266,15 @@ def check_files(lake: LakeTable) -> None:
     if missing:
         raise PipelineRefused(
             f"{len(missing):,} of {len(named):,} files of the table {lake.place.address} are missing, such as "
-            f"{missing[0]}: the table says that it holds their records, and nobody can read it. Bring the files back, "
-            "or land into another table. A table is also like this if workers wrote it into folders of their own"
+            f"{missing[0]}: the table says that it holds their records, and no reader can open it. Bring the files "
+            "back, or land into another table. A table is also like this if workers wrote it into folders of their own"
         )
 
 
 def _check_folder(folder: Path, format: str) -> None:  # noqa: A002
     """PipelineRefused if the folder has another table, or files that a new table would lie among.
 
-    Two tables in one folder share its files, and whoever looks into it sees rows of both.
+    Two tables in one folder share its files, and a reader of the folder sees rows of both.
     """
     if not folder.is_dir():
         raise PipelineRefused(f"{folder} is a file; a table is a folder")

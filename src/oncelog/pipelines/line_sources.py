@@ -1,6 +1,6 @@
 """What `ingest` reads, as rows of `file_rows.INPUT`, and of `message_id` where rows have one.
 
-    text, json      a record is the line, byte for byte; JSON is looked at and not rewritten
+    text, json      a record is the line, byte for byte; JSON is checked and not rewritten
     csv             a record is the row as JSON; a line that is no row of the schema is bad
     other formats   a record is the row as JSON, and no row is bad
 
@@ -40,7 +40,7 @@ class Source:
         streams: bool,
         named: bool,
     ) -> None:
-        """`named`: an expression names columns of the rows, so they are needed."""
+        """`named`: an expression names columns of the rows."""
         self._spark = spark
         self._path = path
         self._format = format.lower() if format.lower() in FILE_FORMATS else format
@@ -111,7 +111,7 @@ class Source:
     def _rows_with_bad(self) -> Any:
         schema = StructType.fromDDL(self._schema) if self._schema is not None else self._inferred()
         whole = StructType([*schema.fields, StructField(_BAD, StringType())])
-        # Columns that nobody asks for are looked at all the same: a line that is cut off is bad whatever is selected.
+        # Spark also checks columns that no expression names: a line that is cut off is always bad.
         reading = {"columnNameOfCorruptRecord": _BAD, "mode": "PERMISSIVE", "columnPruning": "false"}
         rows = self._loaded(self._format, self._options | reading, whole)
         is_bad = F.col(_BAD).isNotNull()

@@ -1,4 +1,4 @@
-"""A streaming query that is watched: what it tells while it runs, what it has done at the end, how its failure is said.
+"""A streaming query that is watched: what it tells while it runs, what it has done at the end, how its failure reads.
 
 Spark reports a batch after it is done. What is shown here comes from those reports alone; nothing is counted twice to
 show it.
@@ -51,8 +51,8 @@ class PipelineFailed(Exception):
 
 
 Spark = Any
-"""A session, or a function that starts one. The function is called when all was looked at that can be without it: a
-name that is wrong is told at once, and not after the seconds that Spark takes to start."""
+"""A session, or a function that starts one. A pipeline calls the function after every check that needs no
+session, so a wrong name ends it before Spark takes its seconds to start."""
 
 
 def started(spark: Spark) -> Any:
@@ -61,7 +61,7 @@ def started(spark: Spark) -> Any:
 
 
 def no_topic_to_write(topic: str) -> str:
-    """What is said where a topic is to be written and is not there."""
+    """The message if a pipeline should write a topic that does not exist."""
     return f"there is no topic {topic!r}: say with how many partitions it is to be made (--partitions N)"
 
 
@@ -117,9 +117,9 @@ class PipelineResult(msgspec.Struct):
     output_rows: int = 0
     duration_s: float = 0.0
     lag: int = 0
-    """Offsets left at the end; 0 after a run to the end, -1 if nobody knows."""
+    """Offsets left at the end; 0 after a run to the end, -1 if it is not known."""
     lag_s: float = -1.0
-    """Age of the oldest record that was left; 0 if none was, -1 if nobody knows."""
+    """Age of the oldest record that was left; 0 if none was, -1 if it is not known."""
     late_rows: int = 0
     """Rows that came behind a watermark and were dropped by Spark."""
     unparsed: int = 0

@@ -22,7 +22,7 @@ DRIVER_MEMORY: Final = "1g"
 """The pipelines keep no rows at the driver. Locally the driver is the executor as well."""
 
 STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-"""State on disk instead of in the heap. It is frozen into a checkpoint with its first batch, so it is set always."""
+"""State on disk instead of in the heap. A checkpoint keeps the setting of its first batch, so every session has it."""
 
 COMPLAINT_CHARACTERS_MAX: Final = 2_000
 """Of what a Java that did not start has written: its reason stands at the end."""

@@ -1,6 +1,6 @@
-"""Which formats are files, and whether a path that Spark is to read is there, as far as can be told without Spark.
+"""Which formats are files, and whether a path that Spark is to read is there, as far as Spark is not needed for it.
 
-Needs neither Spark nor Java: a wrong path is told before they start, and not after the seconds that they take.
+Needs neither Spark nor Java: a pipeline refuses a wrong path before they start.
 """
 
 import os

@@ -1,6 +1,6 @@
 """What whoever ran the producers tells of them, for the report: their ledgers know neither retries nor a network.
 
-A module of its own, as nobody needs Spark to tell it.
+A module of its own, as it needs no Spark.
 """
 
 import msgspec
