@@ -251,10 +251,12 @@ def test_empty_topic_without_a_schema_makes_no_table(spark: Any, server: Server,
     assert not (tmp_path / "table").exists()
 
 
-def test_topic_without_any_field_becomes_a_table_of_the_records(spark: Any, server: Server, tmp_path: Path) -> None:
+def test_topic_without_any_field_is_landed_with_a_schema(spark: Any, server: Server, tmp_path: Path) -> None:
     values = [b"no JSON", b"17", b"{}", b"[1]"]
     topic, table = raw(server.url, name("plain"), values), tmp_path / "table"
-    assert landing(spark, server, topic, table).output_rows == 4
+    with pytest.raises(pipelines.PipelineRefused, match="Name at least one field"):
+        landing(spark, server, topic, table)
+    assert landing(spark, server, topic, table, schema="id string").output_rows == 4
     rows = sorted(table_rows(table), key=lambda row: row["_offset"])
     # An object without fields says nothing that its row does not say.
     assert [row["_unparsed"] for row in rows] == [b"no JSON", b"17", None, b"[1]"]
