@@ -64,7 +64,9 @@ def packed(folder: Path) -> Path:
             _copy_distribution(name, _site_packages(environment))
     archive = folder / "environment.tar"
     with tarfile.open(archive, "w") as tar:
-        tar.add(environment, ".")
+        # Spark refuses an archive with an entry for the folder itself.
+        for path in sorted(environment.iterdir()):
+            tar.add(path, path.name)
     return archive
 
 
