@@ -62,8 +62,9 @@ def packed(folder: Path) -> Path:
     for name in _needed("oncelog") | _needed("pyarrow") | _needed("deltalake"):
         if name != "oncelog":
             _copy_distribution(name, _site_packages(environment))
-    archive = folder / "environment.tar"
-    with tarfile.open(archive, "w") as tar:
+    # Spark unpacks .tar by itself, without permissions and without links that lead outside; .tar.gz goes to tar.
+    archive = folder / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         # Spark refuses an archive with an entry for the folder itself.
         for path in sorted(environment.iterdir()):
             tar.add(path, path.name)
