@@ -32,6 +32,7 @@ from oncelog.core.entry import Appended, Entry, Operation
 from oncelog.core.memory import only_prolongs
 from oncelog.core.message_id import id_hash
 from oncelog.core.outcome import NoRoom, NotFound, Outcome, Overloaded, TooLarge
+from oncelog.core.rows import JCS
 from oncelog.core.state import State
 from oncelog.engine.damage import damaged
 from oncelog.engine.group import Group, Reply, joined, writers_of
@@ -279,7 +280,7 @@ class CommitLoop:
     def _decided(self, command: Command, now_ns: int) -> tuple[Entry | None, Outcome]:
         """Decide. An append nearly always finds its rows loaded, and asking `needs` would cost more than deciding: it
         is tried at once, and a row that is missing after all is a KeyError. `decide` changes nothing."""
-        if isinstance(command, Append) and (not command.message_id or self._is_new_id(command)):
+        if isinstance(command, Append) and not self._brings_ids(command) and self._is_new_id(command):
             try:
                 return decide(self.state, command, now_ns)
             except KeyError:
@@ -287,9 +288,17 @@ class CommitLoop:
         self._load(command)
         return decide(self.state, command, now_ns)
 
+    def _brings_ids(self, command: Append) -> bool:
+        """Whether its records have ids by themselves, as facts do. A topic that is not loaded is a KeyError later."""
+        topic = self.state.topics.get(command.topic)
+        return topic is not None and topic.config.digest == JCS
+
     def _is_new_id(self, command: Append) -> bool:
-        """Whether nobody knows the message id. Ids that are not found count as absent, so the index must be asked
-        first; of a known one, `needs` lists the rows that it leads to. False also if the stream is not loaded."""
+        """Whether nobody knows the message id, if there is one. Ids that are not found count as absent, so the index
+        must be asked first; of a known one, `needs` lists the rows that it leads to. False also if the stream is not
+        loaded."""
+        if not command.message_id:
+            return True
         state = self.state
         topic = state.topics.get(command.topic)
         if topic is None or not 0 <= command.partition < len(topic.stream_ids):
