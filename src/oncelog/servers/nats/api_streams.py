@@ -214,7 +214,8 @@ def _detailed(js: JetStream, stream: LiveStream, request: InfoRequest) -> dict[s
         page = rows[request.offset : request.offset + bounds.NATS_SUBJECTS_PAGE]
         if page:
             state["subjects"] = {row.name: row.count for row in page}
-        fields |= {"total": len(rows), "offset": request.offset, "limit": bounds.NATS_SUBJECTS_PAGE}
+        if rows:
+            fields |= {"total": len(rows), "offset": request.offset, "limit": bounds.NATS_SUBJECTS_PAGE}
     return fields
 
 
@@ -393,6 +394,10 @@ def delete_message(js: JetStream, name: str, request: DeleteRequest, answer: Ans
     def go() -> None:
         if stream.remove(request.seq - 1):
             stream.when_removed(lambda: answer({"success": True}))
+        elif request.seq > stream.index.next:
+            answer(errors.delete_failed("stream store EOF"))
+        elif not stream.index.count or request.seq <= stream.index.floor:
+            answer(errors.delete_failed("no message found"))
         else:
             answer(errors.sequence_not_found(request.seq))
 

@@ -204,9 +204,10 @@ class LiveStream:
         self.last_msg_id = ""
         for consumer in self.consumers.values():
             consumer.arrived(record.offset, subject)
+        # Limits first: a message that rolls up also pushed out the oldest one of a full stream, as in the real server.
+        self._limit(subject)
         if header and b"Nats-" in header:
             self._obey(record.offset, subject, header)
-        self._limit(subject)
         if self.config.retention == "interest" and self.is_ready and not self._is_wanted(subject):
             self.remove(record.offset)
 
