@@ -1,6 +1,7 @@
 """`$JS.>`: which request a subject is, its body, and the answer around what a handler says."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -245,6 +246,9 @@ def _next(js: JetStream, path: list[str], message: Message) -> bool:
     if len(path) != 2 or not message.reply:
         return len(path) == 2
     stream = js.find(path[0])
+    if stream is not None and not stream.is_ready:
+        stream.when_current(partial(_next, js, path, message))
+        return True
     consumer = consumers_of(stream).get(path[1]) if stream is not None else None
     if consumer is None:
         return False  # nobody listens: the client is told 503
@@ -268,6 +272,9 @@ def _direct(js: JetStream, path: list[str], message: Message) -> bool:
 def _ack(js: JetStream, message: Message) -> bool:
     place = ack_place(message.subject)
     stream = js.streams.get(place.stream) if place is not None else None
+    if stream is not None and not stream.is_ready:
+        stream.when_current(partial(_ack, js, message))
+        return True
     consumer = consumers_of(stream).get(place.consumer) if stream is not None and place is not None else None
     if place is None or consumer is None:
         return False

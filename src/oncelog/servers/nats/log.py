@@ -18,8 +18,9 @@ from oncelog.core.outcome import Confirmed, OffsetGone, Outcome, Refusal, each_o
 from oncelog.core.rows import Cursor, Topic
 from oncelog.engine.damage import damaged
 from oncelog.engine.engine import Engine
+from oncelog.engine.read_view import StreamView
 from oncelog.engine.reads import ReadResult
-from oncelog.errors import BatchInvalid, Corruption
+from oncelog.errors import BatchInvalid, StorageError
 from oncelog.servers.counts import Counts
 
 Told = Callable[[Outcome], None]
@@ -99,31 +100,46 @@ class Log:
                 self._count(one)
 
     def topic(self, name: str) -> Topic | None:
-        """As readers see it."""
-        return self.engine.lookups.topic(name)
+        """As readers see it; None also if its row cannot be read, which is said aloud."""
+        try:
+            return self.engine.lookups.topic(name)
+        except StorageError as error:
+            self._say(error, name)
+            return None
+
+    def _say(self, error: StorageError, topic: str = "") -> None:
+        self.counts.other(damaged(error), topic)
 
     def topics(self) -> list[Topic]:
-        """All of them, but for those whose row is damaged: they are named, and end nothing."""
+        """All of them."""
         found: list[Topic] = []
         after = ""
-        skipped: list[Corruption] = []
         while True:
-            page = self.engine.lookups.topics("", after, 1_000, skipped)
+            try:
+                page = self.engine.lookups.topics("", after, 1_000)
+            except StorageError as error:
+                self._say(error)  # those that are asked for by name are found all the same
+                return found
             found += [row for _, row in page.rows]
             if page.next is None:
-                for error in skipped:
-                    self.counts.other(damaged(error))
                 return found
             after = page.next
 
     def floor(self, stream_id: int) -> int:
         """The first retained offset."""
-        stream = self.engine.lookups.stream(stream_id)
+        stream = self._stream(stream_id)
         return 0 if stream is None else stream.floor
+
+    def _stream(self, stream_id: int) -> StreamView | None:
+        try:
+            return self.engine.lookups.stream(stream_id)
+        except StorageError as error:
+            self._say(error)
+            return None
 
     def stable(self, stream_id: int) -> int:
         """The end for readers."""
-        stream = self.engine.lookups.stream(stream_id)
+        stream = self._stream(stream_id)
         return 0 if stream is None else stream.stable
 
     def read(
@@ -152,7 +168,11 @@ class Log:
 
     def wait(self, topic: str, partition: int, offset: int, wake: Callable[[], None]) -> Any:
         """Call `wake` once there is something at or after `offset`; None if there is already."""
-        return self.engine.wait(topic, partition, offset, wake)
+        try:
+            return self.engine.wait(topic, partition, offset, wake)
+        except StorageError as error:
+            self._say(error, topic)
+            return damaged(error)
 
     def cancel(self, waiter: Any) -> None:
         """End a wait."""
@@ -205,9 +225,16 @@ class Log:
             if after is None:
                 told(found)
             else:
-                self.engine.lookups.cursors(CURSOR_SCOPE, after, 1_000, page)
+                ask(after)
 
-        self.engine.lookups.cursors(CURSOR_SCOPE, None, 1_000, page)
+        def ask(after: Any) -> None:
+            try:
+                self.engine.lookups.cursors(CURSOR_SCOPE, after, 1_000, page)
+            except StorageError as error:
+                self._say(error)
+                told(found)
+
+        ask(None)
 
 
 def _records(base: int, batch: bytes) -> list[Record]:

@@ -1,6 +1,7 @@
 """The NATS server: listens, keeps its connections, hands messages to who wants them, looks at time, stops."""
 
 import asyncio
+import contextlib
 import itertools
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ from oncelog.servers.nats.jetstream import JetStream, consumers_of
 from oncelog.servers.nats.log import Log
 from oncelog.servers.nats.router import Router
 from oncelog.servers.nats.settings import NatsSettings
+
+LOADED_WITHIN_S: Final = 10.0
+"""How long a start waits for its streams: long enough for a few million messages."""
 
 LAST_WORDS_S: Final = 0.2
 """How long a clean stop waits for clients that were told of it."""
@@ -58,10 +62,12 @@ class NatsServer:
         return len(self.listener.connections)
 
     async def start(self) -> Address:
-        """Bring the streams back, then listen."""
-        loaded = self.loop.create_future()
-        self.js.start(lambda: loaded.set_result(None))
-        await loaded
+        """Bring the streams back, then listen. One that takes long, or that cannot be read, does not keep the others
+        waiting: requests for it wait."""
+        loaded = asyncio.Event()
+        self.js.start(loaded.set)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(loaded.wait(), LOADED_WITHIN_S)
         return await self.listener.start()
 
     async def stop(self) -> None:

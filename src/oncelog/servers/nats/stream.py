@@ -88,7 +88,7 @@ class LiveStream:
         self.is_ready = False
         """Everything that was there at the start is known."""
         self.is_deleted = False
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[], object]] = []
         self._buffer: list[Record] = []
         self._read_to = self.index.next
         self._target = 0
@@ -343,7 +343,7 @@ class LiveStream:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def when_current(self, call: Callable[[], None]) -> None:
+    def when_current(self, call: Callable[[], object]) -> None:
         """Call once everything that is durable now is known here."""
         if self.is_ready and self.index.next >= self.log.stable(self.stream_id):
             self.sync_floor()
