@@ -37,7 +37,7 @@ from oncelog.core.state import State
 from oncelog.engine.damage import damaged
 from oncelog.engine.group import Group, Reply, joined, writers_of
 from oncelog.engine.read_view import ReadView, take_changes
-from oncelog.engine.turn import Line, Queued, by_stream_of, ids_of, one_by_one, room_for, shares_ids
+from oncelog.engine.turn import Line, Queued, by_stream_of, one_by_one, room_for, shares_ids
 from oncelog.engine.weight import size_of
 from oncelog.errors import StorageError
 from oncelog.storage.entry_codec import GROUP_HEADER, encode_entry
@@ -216,7 +216,7 @@ class CommitLoop:
         if stream is None:
             return [[] for _ in commands], {}
         hashes = [hashes_of(stream, command) for command in commands]
-        ids = ids_of(hashes)
+        ids = [id_hash for of_command in hashes for id_hash in of_command]
         return hashes, self._found(ids) if ids else {}
 
     def _take(self, command: Command, reply: Reply) -> bool:

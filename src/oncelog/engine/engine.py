@@ -271,7 +271,7 @@ class Engine:
             self._pacing.leaves(commits.joined_count)
             group = commits.next_group()
             if group is None:
-                self._pacing.came_to_nothing()
+                self._pacing.durable(0, 0)
                 self._check_stopped()
                 return
             self._unproven = True

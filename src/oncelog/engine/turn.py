@@ -2,7 +2,7 @@
 (`core/columns.py`). It ends when their group leaves or, while another group is being written, with a turn of the
 loop."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from oncelog import limits
@@ -96,8 +96,3 @@ def shares_ids(state: State, commands: Iterable[Columns], *, named: bool) -> boo
         elif topic.config.id_zone and (named or topic.config.digest == JCS):
             return True
     return False
-
-
-def ids_of(hashes: Sequence[list[bytes]]) -> list[bytes]:
-    """All of them in one list."""
-    return [id_hash for of_command in hashes for id_hash in of_command]

@@ -41,10 +41,6 @@ from oncelog.errors import Corruption
 GROUP_HEADER: Final = struct.Struct("<QI")
 _ENTRY_HEADER: Final = struct.Struct("<IQB")
 ENTRY_HEADER_BYTES: Final = _ENTRY_HEADER.size
-_FLAT_HEADER: Final = struct.Struct("<IQBQQIHHHHII")
-"""Entry header and Appended body header in one: the hot path packs once."""
-_FLAT_CLAIMED_HEADER: Final = struct.Struct("<IQBQQIHHHHIIq")
-"""The same, and the epoch that a claim begins with."""
 _APPENDED: Final = struct.Struct("<QQIHHHHII")
 _STAGE_APPENDED: Final = struct.Struct("<QQIB")
 _MOVED: Final = struct.Struct("<QQIQ")
@@ -55,11 +51,9 @@ _COUNT: Final = struct.Struct("<I")
 FLAT: Final = 1
 COMPOUND: Final = 2
 
-_pack_flat: Final = _FLAT_HEADER.pack
-_FLAT_HEADER_BYTES: Final = _FLAT_HEADER.size
-_pack_flat_claimed: Final = _FLAT_CLAIMED_HEADER.pack
 _EPOCH_BYTES: Final = _EPOCH.size
 _pack_epoch: Final = _EPOCH.pack
+_pack_appended: Final = _APPENDED.pack
 
 
 def _told(value: Any) -> tuple[Any, ...]:
@@ -87,7 +81,10 @@ _DECODERS: Final[dict[int, Any]] = {
 def encode_entry(entry: Entry) -> list[bytes]:
     """The entry as buffers. Sets `batch_at` of every operation that carries a batch."""
     if type(entry) is Appended:
-        return encode_flat(entry)
+        body = _appended_body(entry)
+        entry.batch_at = ENTRY_HEADER_BYTES + len(body)
+        length = entry.batch_at - 4 + len(entry.batch)
+        return [_ENTRY_HEADER.pack(length, entry.time_ns, FLAT) + body, entry.batch]
     assert type(entry) is Compound
     buffers: list[bytes] = [b""]
     at = _ENTRY_HEADER.size + _COUNT.size
@@ -104,75 +101,15 @@ def encode_entry(entry: Entry) -> list[bytes]:
     return buffers
 
 
-def encode_flat(op: Appended) -> list[bytes]:
-    """An entry that is one append: nearly all traffic, so the usual shapes are packed in one go."""
-    batch_bytes = len(op.batch)
-    if op.order_key or op.txn_id:
-        fields, extra = _appended_parts(op)
-        op.batch_at = _FLAT_HEADER.size + len(extra)
-        return [_pack_flat(op.batch_at - 4 + batch_bytes, op.time_ns, FLAT, *fields) + extra, op.batch]
+def _appended_body(op: Appended) -> bytes:
+    """The body of an append without its batch."""
+    claim = b""
     if op.claim is not None:
-        return _encode_claimed(op, op.claim)
-    claim = _claim_of(op)
-    claim_bytes, ids = len(claim), op.ids
-    at = op.batch_at = _FLAT_HEADER_BYTES + claim_bytes + len(ids)
-    head = _pack_flat(
-        at - 4 + batch_bytes,
-        op.time_ns,
-        FLAT,
-        op.stream_id,
-        op.first,
-        op.count,
-        op.flags,
-        claim_bytes,
-        0,
-        0,
-        len(ids) // ID_BYTES,
-        batch_bytes,
-    )
-    return [head + claim + ids if claim or ids else head, op.batch]
-
-
-def _encode_claimed(op: Appended, claim: ProducerClaim) -> list[bytes]:
-    """An append with a claim of its own, and at most ids beside it."""
-    packed, ids, batch_bytes = _encode(claim.fields()), op.ids, len(op.batch)
-    claim_bytes = _EPOCH_BYTES + len(packed)
-    at = op.batch_at = _FLAT_HEADER_BYTES + claim_bytes + len(ids)
-    head = _pack_flat_claimed(
-        at - 4 + batch_bytes,
-        op.time_ns,
-        FLAT,
-        op.stream_id,
-        op.first,
-        op.count,
-        op.flags,
-        claim_bytes,
-        0,
-        0,
-        len(ids) // ID_BYTES,
-        batch_bytes,
-        op.epoch,
-    )
-    return [head + packed + ids if ids else head + packed, op.batch]
-
-
-def _claim_of(op: Appended) -> bytes:
-    if op.claim is not None:
-        return _pack_epoch(op.epoch) + _encode(op.claim.fields())
-    if op.claims:
-        return _encode([(number, epoch, claim.fields()) for number, epoch, claim in op.claims])
-    return b""
-
-
-def _appended_parts(op: Appended) -> tuple[tuple[int, ...], bytes]:
-    order_key = txn_id = b""
-    claim = _claim_of(op)
-    if op.order_key:
-        order_key = op.order_key.encode()
-    if op.txn_id:
-        txn_id = op.txn_id.encode()
-    ids = op.ids
-    head = (
+        claim = _pack_epoch(op.epoch) + _encode(op.claim.fields())
+    elif op.claims:
+        claim = _encode([(number, epoch, claim.fields()) for number, epoch, claim in op.claims])
+    order_key, txn_id, ids = op.order_key.encode(), op.txn_id.encode(), op.ids
+    head = _pack_appended(
         op.stream_id,
         op.first,
         op.count,
@@ -183,15 +120,14 @@ def _appended_parts(op: Appended) -> tuple[tuple[int, ...], bytes]:
         len(ids) // ID_BYTES,
         len(op.batch),
     )
-    return head, claim + order_key + txn_id + ids if ids or order_key or txn_id else claim
+    return head + claim + order_key + txn_id + ids
 
 
 def _operation_parts(operation: Operation) -> tuple[bytes, bytes]:
     """(body without its batch, batch)."""
     match operation:
         case Appended():
-            head, extra = _appended_parts(operation)
-            return _APPENDED.pack(*head) + extra, operation.batch
+            return _appended_body(operation), operation.batch
         case StageAppended():
             fixed = _STAGE_APPENDED.pack(operation.stage_id, operation.first, operation.count, len(operation.digest))
             return fixed + operation.digest, operation.batch

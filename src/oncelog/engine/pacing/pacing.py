@@ -35,15 +35,18 @@ class Pacing:
         self._writer = GroupWriter(journal, loop.call_soon_threadsafe, done, failed)
         self._poller = Poller(loop, journal, self._writer.seconds, done, self._writer.write, guard, time.perf_counter)
         self._all_wait = False
+        self.came = self._poller.came
+        """There is something to decide."""
+        self.durable = self._hold.answered
+        """A group is durable: so many writers are answered by it, and so many wait in the open one. (0, 0): there was
+        nothing to write, as after retries and refusals, so whoever was expected is not."""
+        self.answered = self._poller.answered
+        """Everybody who waited has an answer."""
 
     @property
     def seconds(self) -> WriteSeconds:
         """How long groups take on the disk."""
         return self._writer.seconds
-
-    def came(self) -> None:
-        """There is something to decide."""
-        self._poller.came()
 
     def waits(self, count: int) -> bool:
         """Whether the group that `count` have joined stays open for now. Ask again soon."""
@@ -54,10 +57,6 @@ class Pacing:
         self._hold.left()
         self._all_wait = self._hold.is_complete(count)
 
-    def came_to_nothing(self) -> None:
-        """There was nothing to write, as after retries and refusals: whoever was expected is not."""
-        self._hold.answered(0, 0)
-
     def write(self, group: Group) -> None:
         """Write a sealed group; `done` is called when it is durable."""
         if not (self._all_wait and self._poller.write(group)):
@@ -66,14 +65,6 @@ class Pacing:
     def write_alone(self, group: Group) -> None:
         """The same of a group that nobody waits for."""
         self._writer.write(group)
-
-    def durable(self, writers: int, waiting: int) -> None:
-        """A group is durable: so many writers are answered by it, and so many wait in the open one."""
-        self._hold.answered(writers, waiting)
-
-    def answered(self) -> None:
-        """Everybody who waited has an answer."""
-        self._poller.answered()
 
     def stop(self) -> None:
         """Finish what was handed over and end."""

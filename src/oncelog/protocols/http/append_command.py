@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oncelog.core.flat import Columns, ProducerClaim, one_value
+from oncelog.core.flat import Columns, ProducerClaim
 
 
 def append_of_values(
@@ -16,11 +16,9 @@ def append_of_values(
 ) -> Columns:
     """The values of one request: one, or several that are written all or not at all. Claim and id are those of the
     whole request."""
-    if len(values) == 1:
-        return one_value(topic, partition, values[0], digest, claim, message_id, content_type)
     claims = None if claim is None else (claim,)
     digests, ids = ((digest,), (message_id,)) if message_id else (None, None)
-    return Columns(topic, partition, values, digests, claims, ids, content_type, True)
+    return Columns(topic, partition, values, digests, claims, ids, content_type, len(values) > 1)
 
 
 def following(claim: ProducerClaim, sequence: int, digest: bytes) -> ProducerClaim:
