@@ -20,7 +20,7 @@ from oncelog.engine.damage import damaged
 from oncelog.engine.engine import Engine
 from oncelog.engine.read_view import StreamView
 from oncelog.engine.reads import ReadResult
-from oncelog.errors import BatchInvalid, StorageError
+from oncelog.errors import BatchInvalid, Corruption, StorageError
 from oncelog.servers.counts import Counts
 
 Told = Callable[[Outcome], None]
@@ -111,17 +111,16 @@ class Log:
         self.counts.other(damaged(error), topic)
 
     def topics(self) -> list[Topic]:
-        """All of them."""
+        """All of them, but for those whose row is damaged: they are named, and end nothing."""
         found: list[Topic] = []
         after = ""
+        skipped: list[Corruption] = []
         while True:
-            try:
-                page = self.engine.lookups.topics("", after, 1_000)
-            except StorageError as error:
-                self._say(error)  # those that are asked for by name are found all the same
-                return found
+            page = self.engine.lookups.topics("", after, 1_000, skipped)
             found += [row for _, row in page.rows]
             if page.next is None:
+                for error in skipped:
+                    self._say(error)
                 return found
             after = page.next
 
