@@ -4,6 +4,7 @@ import importlib
 import sys
 
 NAMES = (
+    "bsfg",
     "codec",
     "cold_reads",
     "id_runs",
