@@ -151,7 +151,7 @@ def nats_facts(port: int, seconds: float) -> tuple[int, float]:
             line = f"HPUB f{run} _IN.b {len(head)} {len(head) + len(payload)}\r\n".encode()
             pieces.append(line + head + payload + b"\r\n")
         link.send(b"".join(pieces))
-        link.count(b'"seq":', in_flight)
+        link.count_to(b'"seq":', in_flight)
         done += in_flight
     took = time.perf_counter() - begin
     link.close()

@@ -129,7 +129,10 @@ def test_another_type_is_refused_with_what_is_allowed(file: Path, setting: Setti
         ("[htttp]\nidle_ms = 3", "htttp = {'idle_ms': 3}: there is no such key, did you mean http?"),
         ('[http]\naddres = "x"', 'http.addres = "x": there is no such key, did you mean http.address?'),
         ('data = "d"\nzone = "a b"', 'zone = "a b": has another form (allowed: 1 to 64 letters'),
-        ("[storage]\nx = 1", "storage.x = 1: there is no such key (allowed: segment_bytes, checkpoint_bytes)"),
+        (
+            "[storage]\nx = 1",
+            "storage.x = 1: there is no such key (allowed: segment_bytes, checkpoint_bytes, cache_bytes)",
+        ),
         ("http = 3", "http = 3: is a table (allowed: [http] and keys below it)"),
         ("[http.address]\nx = 1", "http.address = {'x': 1}: has another type"),
         ('data = ""', 'data = "": is no path'),

@@ -21,3 +21,12 @@ class BsfgSettings(msgspec.Struct, frozen=True, kw_only=True):
     object_bytes_max: Annotated[
         int, Meta(ge=1 * KIB, le=1 << 40, description="Size of one object; a larger one is refused")
     ] = 1_024 * MIB
+    backlog_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=64 * KIB,
+            le=1 << 50,
+            description="Unconfirmed bytes that one consumer may leave in a stream. Above 80 % of it, AppendFact "
+            "answers resource_exhausted, and nothing is dropped",
+        ),
+    ] = 10 * 1_024 * MIB

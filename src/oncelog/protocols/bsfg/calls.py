@@ -52,9 +52,12 @@ def append_fact(zone: Zone, caller: Caller, request: Message) -> Steps:
         record = facts.record_of(fact)
     except FactInvalid as invalid:
         raise RpcError("invalid_argument", str(invalid)) from None
+    topic = zone.stream_for(fact.subject)
+    if zone.is_full_because and not (yield from _is_known(topic, record.message_id)):
+        text = f"{zone.is_full_because}. Nothing was written; send the fact again later."
+        raise RpcError("resource_exhausted", text)
     if fact.attachments:
         yield from objects.attached(fact.attachments)
-    topic = zone.stream_for(fact.subject)
     command = Columns(
         topic,
         0,
@@ -79,6 +82,12 @@ def append_fact(zone: Zone, caller: Caller, request: Message) -> Steps:
         stored = None if outcome.gone else (yield from stored_fact(answer["stream"], outcome.first))
         answer["envelope_differences"] = [] if stored is None else facts.differences(stored, fact)
     return answer
+
+
+def _is_known(topic: str, message_id: bytes) -> Any:
+    """Steps that return whether an id was appended: a retry is answered also where nothing new is taken."""
+    receipt = yield GetReceiptCommand(topic, 0, message_id)
+    return isinstance(receipt, ReceiptFound)
 
 
 def alone(outcome: Any) -> Any:

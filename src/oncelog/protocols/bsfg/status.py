@@ -47,6 +47,7 @@ def _consumer(zone: Zone, listed: Any, stream: StreamDone) -> Any:
     gaps = gaps_of(cursor)
     above = sum(last - first + 1 for first, last in _ranges(cursor))
     unconfirmed = max(0, stream.stable - cursor.frontier - above)
+    backlog = zone.backlog_bytes(listed.topic, cursor.frontier) if unconfirmed else 0
     lag_ms = 0
     if unconfirmed:
         produced_ms = yield from _produced_ms(listed.topic, cursor.frontier)
@@ -56,6 +57,8 @@ def _consumer(zone: Zone, listed: Any, stream: StreamDone) -> Any:
         "stream": listed.topic,
         "frontier": cursor.frontier,
         "unconfirmed": unconfirmed,
+        "backlog_bytes": backlog,
+        "fill_percent": round(100 * backlog / zone.backlog_bytes_max, 3) if zone.backlog_bytes_max else 0.0,
         "gap_count": len(gaps),
         "gaps": [{"first": first, "last": last} for first, last in gaps[:GAPS_MAX]],
         "lag_ms": lag_ms,

@@ -1,6 +1,6 @@
 """A zone: its name, where its facts go, and what the calls ask of the server that runs them."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -18,6 +18,9 @@ CONSUMER_SCOPE: Final = "bsfg:"
 
 CLOSED: Final = "closed"
 """The gate of a consumer that gets no facts until it is opened. Empty is open."""
+
+FULL_SHARE: Final = 0.8
+"""Of the backlog that is allowed: above it new facts are refused, so that what is under way still fits."""
 
 FACT_CONFIG: Final = TopicConfig(content_type=JSON, dedupe_floor_ms=FOREVER, id_zone=facts.ID_ZONE, digest="jcs")
 """What fact topics are made with."""
@@ -70,7 +73,15 @@ class Zone:
         routes: tuple[Route, ...] = (),
         now_ms: Callable[[], int] = lambda: 0,
         peers: tuple[Peer, ...] = (),
+        backlog_bytes: Callable[[str, int], int] = lambda _topic, _frontier: 0,
+        backlog_bytes_max: int = 0,
     ) -> None:
+        self.backlog_bytes = backlog_bytes
+        """Bytes of a topic from an offset on."""
+        self.backlog_bytes_max = backlog_bytes_max
+        """What one consumer may leave unconfirmed; 0 for any amount."""
+        self.is_full_because = ""
+        """Why new facts are refused; empty while they are taken."""
         self.name = name
         self.peers = peers
         self.now_ms = now_ms
@@ -80,6 +91,17 @@ class Zone:
         self.topics_made: set[str] = set()
         """Topics that are known to be there."""
         self._routes = tuple(sorted(routes, key=lambda route: len(route.prefix), reverse=True))
+
+    def look_at_backlog(self, consumers: Iterable[Any]) -> None:
+        """Refuse new facts while a consumer of this face leaves more than `FULL_SHARE` of the bound unconfirmed."""
+        self.is_full_because = ""
+        for listed in consumers if self.backlog_bytes_max else ():
+            if listed.topic in facts.TOPICS and listed.cursor.pinned:
+                backlog = self.backlog_bytes(listed.topic, listed.cursor.frontier)
+                if backlog > self.backlog_bytes_max * FULL_SHARE:
+                    name = listed.name.removeprefix(CONSUMER_SCOPE)
+                    has = f"consumer {name!r} has {backlog:,} unconfirmed bytes in {listed.topic}"
+                    self.is_full_because = f"{has}; the limit is {FULL_SHARE:.0%} of {self.backlog_bytes_max:,}"
 
     def stream_for(self, subject: str) -> str:
         """The topic of facts about a subject: that of the longest prefix, else `facts.operational`."""

@@ -10,9 +10,12 @@ from oncelog.engine.listing import ListedCursor
 from oncelog.protocols.bsfg import service
 from oncelog.protocols.bsfg.connect import Answer
 from oncelog.protocols.bsfg.service import Call
-from oncelog.protocols.bsfg.zone import Find, ListConsumers, Prepared, Steps, Zone
+from oncelog.protocols.bsfg.zone import CONSUMER_SCOPE, Find, ListConsumers, Prepared, Steps, Zone
 from oncelog.servers.bsfg.refusals import RefusalRecord
 from oncelog.servers.counts import Counts
+
+LOOK_S: Final = 1.0
+"""How old the word may be that a consumer is too far behind."""
 
 PAGE: Final = 1_000
 """Consumers that are looked up at once."""
@@ -29,9 +32,11 @@ class Boundary:
         self.zone = zone
         self.counts = counts
         self.refusals = RefusalRecord(engine)
+        self._looked_at = -LOOK_S
 
     def begin(self, method: bytes, path: str, headers: Mapping[bytes, bytes], body: bytes, on_answer: OnAnswer) -> None:
         """Carry out one request; `on_answer` is called once."""
+        self._look_at_backlog()
         begun = service.begin(self.zone, method, path, headers, body)
         if isinstance(begun, Answer):
             self.counts.malformed += begun.status >= 400
@@ -39,6 +44,13 @@ class Boundary:
             on_answer(begun)
         else:
             _Running(self, begun, on_answer).go_on(None)
+
+    def _look_at_backlog(self) -> None:
+        """Once a second, and only while there are calls: whether a consumer is too far behind."""
+        now = self.loop.time()
+        if self.zone.backlog_bytes_max and now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            list_consumers(self.engine, CONSUMER_SCOPE, self.zone.look_at_backlog)
 
     def run(
         self, name: str, steps: Steps, on_result: Callable[[Any], None], on_error: Callable[[Answer], None]
@@ -57,6 +69,20 @@ class Boundary:
                 on_error(answer)
 
         _Running(self, Call(name, steps, render), on_answer).go_on(None)
+
+
+def list_consumers(engine: Engine, prefix: str, on_list: Callable[[list[ListedCursor]], None]) -> None:
+    """All consumers whose names begin so, a page after the other."""
+    found: list[ListedCursor] = []
+
+    def on_page(listed: list[ListedCursor], next_: tuple[str, int] | None) -> None:
+        found.extend(listed)
+        if next_ is None:
+            on_list(found)
+        else:
+            engine.lookups.cursors(prefix, next_, PAGE, on_page)
+
+    engine.lookups.cursors(prefix, None, PAGE, on_page)
 
 
 def _ignore(_outcome: Outcome) -> None:
@@ -94,7 +120,7 @@ class _Running:
                 elif isinstance(asked, Find):
                     self._engine.read(asked.topic, 0, asked.offset, asked.bytes_max, self.go_on)
                 elif isinstance(asked, ListConsumers):
-                    self._list(asked.prefix)
+                    list_consumers(self._engine, asked.prefix, self.go_on)
                 elif isinstance(asked, Prepared):
                     self._engine.submit(asked.before, _ignore)
                     self._engine.submit(asked.command, self._told)
@@ -102,19 +128,6 @@ class _Running:
                     self._engine.submit(asked, self._told)
         finally:
             self._is_advancing = False
-
-    def _list(self, prefix: str) -> None:
-        """All consumers whose names begin so, a page after the other."""
-        found: list[ListedCursor] = []
-
-        def on_page(listed: list[ListedCursor], next_: tuple[str, int] | None) -> None:
-            found.extend(listed)
-            if next_ is None:
-                self.go_on(found)
-            else:
-                self._engine.lookups.cursors(prefix, next_, PAGE, on_page)
-
-        self._engine.lookups.cursors(prefix, None, PAGE, on_page)
 
     def _told(self, outcome: Outcome) -> None:
         """The engine's answer to a command."""

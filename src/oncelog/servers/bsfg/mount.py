@@ -1,8 +1,10 @@
 """The boundary on HTTP's listener: bodies of calls are gathered, answers go back in line."""
 
+from functools import partial
 from urllib.parse import unquote_to_bytes
 
 from oncelog.core import facts
+from oncelog.engine.engine import Engine
 from oncelog.errors import StorageError
 from oncelog.protocols.bsfg import connect, service
 from oncelog.protocols.bsfg.connect import Answer, RpcError
@@ -26,9 +28,18 @@ def make_mount(context: FaceContext, counts: Counts) -> "BoundaryMount":
         routes_of(context.bsfg),
         lambda: engine.now_ns() // 1_000_000,
         tuple(peer_of(settings) for settings in context.peers),
+        partial(backlog_bytes, engine),
+        context.bsfg.backlog_bytes_max,
     )
     boundary = Boundary(context.engine, context.loop, zone, counts)
     return BoundaryMount(boundary, Transfers(boundary, context.bsfg.object_bytes_max))
+
+
+def backlog_bytes(engine: Engine, topic: str, frontier: int) -> int:
+    """Stored bytes of a topic from an offset on."""
+    row = engine.lookups.topic(topic)
+    stream = None if row is None else engine.lookups.stream_row(row.stream_ids[0])
+    return 0 if stream is None else max(0, stream.stored_bytes - stream.bytes_below(frontier))
 
 
 def routes_of(settings: BsfgSettings) -> tuple[Route, ...]:
