@@ -131,7 +131,7 @@ def test_another_type_is_refused_with_what_is_allowed(file: Path, setting: Setti
         ('data = "d"\nzone = "a b"', 'zone = "a b": has another form (allowed: 1 to 64 letters'),
         (
             "[storage]\nx = 1",
-            "storage.x = 1: there is no such key (allowed: segment_bytes, checkpoint_bytes, cache_bytes)",
+            "storage.x = 1: there is no such key, did you mean storage.hold_ms? (allowed: segment_bytes, ",
         ),
         ("http = 3", "http = 3: is a table (allowed: [http] and keys below it)"),
         ("[http.address]\nx = 1", "http.address = {'x': 1}: has another type"),

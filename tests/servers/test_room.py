@@ -7,11 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
+from oncelog import limits
 from oncelog.engine import open as opening
+from oncelog.engine.engine import Settings
 from oncelog.limits import BATCH_BYTES_MAX, KIB, MIB, SPARES_WANTED
 from oncelog.servers import room
 from tests.engine.test_full_disk import FullDisk
 from tests.servers.running import SETTINGS, Running, running
+from tests.servers.talking import request
 
 PATH = "/v1/stream/a"
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "protocols" / "http.md"
@@ -151,3 +156,49 @@ def test_server_looks_by_itself_whether_there_is_room() -> None:
             pass
         server.until(lambda: bool(said))
         assert said[0].startswith("large writes are refused, and small ones soon: the disk has no room")
+
+
+# --- writes that wait -----------------------------------------------------------------------------------------------
+
+
+def test_write_that_waits_for_too_long_is_refused_and_never_written(topic: str) -> None:
+    path = f"/v1/stream/{topic}"
+    settings = Settings(segment_bytes=8 * limits.MIB, hold_ms=100)
+    with running(engine=settings) as server, server.client() as writer:
+        assert server.ask("PUT", path, headers={"Content-Type": "text/plain"}).status == 201
+        commits = server.engine.commits
+        server.on_loop(lambda: setattr(commits, "held", True))
+        writer.send(request("POST", path, b"x"))
+        answer = writer.answer()
+        assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "overloaded", "1")
+        server.on_loop(lambda: setattr(commits, "held", False))
+        server.on_loop(server.engine._take_waiting)
+        assert server.tail(topic) == 0
+        assert writer.ask("POST", path, b"again").next_offset == 1
+        assert server.ask("GET", path).body == b"again"
+
+
+def test_health_and_the_terminal_say_that_writes_wait_and_why(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = f"/v1/stream/{topic}"
+    with running() as server, server.client() as writer:
+        assert server.ask("PUT", path, headers={"Content-Type": "text/plain"}).status == 201
+        commits = server.engine.commits
+        said: list[str] = []
+        watch = room.RoomWatch(server.engine, said.append)
+        monkeypatch.setattr(limits, "HOLD_SAID_MS", 1)
+        server.on_loop(watch.look)
+        assert said == []
+        server.on_loop(lambda: setattr(commits, "held", True))
+        writer.send(request("POST", path, b"x"))
+        server.until(lambda: commits.waiting_ms() > 1)
+        server.on_loop(watch.look)
+        server.on_loop(watch.look)
+        health = server.ask("GET", "/health")
+        assert (health.status, health.json["status"], health.json["writes"]) == (200, "held", "held")
+        assert health.json["reason"] == room.why_held(server.on_loop(server.engine.statistics))
+        server.on_loop(lambda: setattr(commits, "held", False))
+        server.on_loop(server.engine._take_waiting)
+        assert writer.answer().status == 204
+        server.on_loop(watch.look)
+        assert said == [f"writes wait: {health.json['reason']}", "writes are taken again"]
+        assert server.ask("GET", "/health").json["status"] == "ok"

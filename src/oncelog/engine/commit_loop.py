@@ -61,7 +61,8 @@ class CommitLoop:
         self._clock = clock
         self._open: Group | None = None
         self._in_flight: Group | None = None
-        self._waiting: deque[tuple[Command, Reply, int]] = deque()
+        self._waiting: deque[tuple[Command, Reply, int, int]] = deque()
+        """With their sizes, and since when they wait."""
         self._waiting_bytes = 0
         self._queued: list[Queued] = []
         """The turn that is not decided yet (`turn.py`), in its order; nothing was decided after the first of them."""
@@ -104,7 +105,7 @@ class CommitLoop:
             self._answer(reply, Overloaded(self._waiting_bytes, limits.WAITING_BYTES_MAX))
             return
         self._waiting_bytes += size
-        self._waiting.append((command, reply, size))
+        self._waiting.append((command, reply, size, self._clock()))
 
     def take_queued(self) -> None:
         """Decide the columns of this turn."""
@@ -452,12 +453,34 @@ class CommitLoop:
         for reply, outcome in group.answers:
             reply(outcome)
 
+    def waiting_ms(self) -> int:
+        """How long the oldest of the commands that wait has waited."""
+        return (self._clock() - self._waiting[0][3]) // 1_000_000 if self._waiting else 0
+
+    def refuse_waiting(self, before_ns: int) -> int:
+        """Refuse the commands that have waited since before this time: nobody knows when they could be taken, and none
+        of them will be written. Those of timers stay. Returns how many were refused."""
+        waiting = self._waiting
+        refused: list[tuple[Reply, int]] = []
+        kept: list[tuple[Command, Reply, int, int]] = []
+        while waiting and waiting[0][3] < before_ns:
+            held = waiting.popleft()
+            if held[0].urgent:
+                kept.append(held)
+            else:
+                refused.append((held[1], held[2]))
+        waiting.extendleft(reversed(kept))
+        for reply, size in refused:
+            self._waiting_bytes -= size
+            self._answer(reply, Overloaded(self._waiting_bytes + size, limits.WAITING_BYTES_MAX))
+        return len(refused)
+
     def take_waiting(self) -> None:
         """Take commands that waited, in their order, as far as they fit. Called when something has changed."""
         self.take_queued()  # behind those that wait
         waiting = self._waiting
         while waiting:
-            command, reply, size = waiting[0]
+            command, reply, size, _ = waiting[0]
             if not self._take(command, reply):
                 return
             waiting.popleft()

@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, gc=False):
     clock_settle_ms: int = limits.CLOCK_SETTLE_MS
     clock_jump_max_ms: int = limits.CLOCK_JUMP_MAX_MS
     cache_bytes: int = limits.ROWS_CACHED_BYTES
+    hold_ms: int = limits.HOLD_MS
     accept_clock: bool = False
     """Open the log also if the wall clock is further ahead of it than it may jump."""
 
@@ -112,6 +113,7 @@ class Engine:
         self._replayed_entries = store.replayed_entries
         self._open_for_reading(store)
         self._clean_scheduled = False
+        self._hold_ns = settings.hold_ms * 1_000_000
         self._unproven = False
         self._written_at = loop.time()
         self._moved_at_give_back = store.journal.durable_group * limits.FRAME_ALIGN_BYTES
@@ -224,6 +226,7 @@ class Engine:
             seconds.count,
             seconds.total,
             self.commits.waiting,
+            self.commits.waiting_ms(),
             self.generations.lag_bytes,
             self.commits.full,
             self._journal.stats,
@@ -305,11 +308,20 @@ class Engine:
             return
         if self.commits.waiting:
             self.commits.take_waiting()
-            if not self.commits.waiting:
-                for told in self._told_none_waits:
-                    self._loop.call_soon(told)
+            self._tell_if_none_waits()
         if self.commits.wants_write and not self._intake.is_scheduled:
             self._intake.schedule()
+
+    def _tell_if_none_waits(self) -> None:
+        if not self.commits.waiting:
+            for told in self._told_none_waits:
+                self._loop.call_soon(told)
+
+    def _refuse_held(self) -> None:
+        """Answer the commands that have waited for too long."""
+        if self.commits.waiting and not self._intake.has_failed:
+            if self.commits.refuse_waiting(self._clock() - self._hold_ns):
+                self._tell_if_none_waits()
 
     # --- index and memory ------------------------------------------------------------------------------------------
 
@@ -371,6 +383,7 @@ class Engine:
             for command in self._timers.due(self._clock()):
                 self.submit(command, partial(self._expired, command))
             self.retention.check(self._clock())
+            self._refuse_held()
             if self.commits.disk_full:
                 self._spares.ask()
             idle_ms = (self._loop.time() - self._written_at) * 1000

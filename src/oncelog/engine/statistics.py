@@ -21,6 +21,8 @@ class Statistics(NamedTuple):
     """Of all of those writes together."""
     waiting_commands: int
     """They wait for room."""
+    waiting_ms: int
+    """How long the oldest of them has waited."""
     index_lag_bytes: int
     """Bytes of the journal that the index has not seen."""
     full: Literal["disk", "index"] | None

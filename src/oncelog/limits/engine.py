@@ -58,6 +58,13 @@ group holds, so that they fit an empty one."""
 
 # --- engine ------------------------------------------------------------------------------------------------------
 
+HOLD_MS: Final = 5_000
+"""How long a command waits for room or for the index before it is refused: clients give up after some seconds, and then
+do not know what became of it."""
+
+HOLD_SAID_MS: Final = 1_000
+"""A wait that is longer than this is reported: a segment is written in well under a second."""
+
 WAITING_BYTES_MAX: Final = 64 * MIB
 """Commands that wait for room or for the index, in all. Servers stop reading long before; this bounds the rest."""
 

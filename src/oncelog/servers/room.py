@@ -40,18 +40,37 @@ def why_refused(statistics: Statistics) -> str | None:
     return None
 
 
+def why_held(statistics: Statistics) -> str | None:
+    """Why writes wait, in words; None while they are taken."""
+    if statistics.waiting_ms < limits.HOLD_SAID_MS:
+        return None
+    behind = statistics.index_lag_bytes
+    if behind > limits.INDEX_LAG_BYTES_MAX:
+        limit = limits.INDEX_LAG_BYTES_MAX
+        return f"the index is {behind:,} bytes behind, the limit is {limit:,}: look at the index builder; reads go on"
+    return "no further segment of the journal is written yet: look at the disk; reads go on"
+
+
 class RoomWatch:
-    """Says when writes begin to be refused for want of room, and when they are taken again: whoever runs the server may
-    look at its terminal only."""
+    """Says when writes begin to be refused for want of room or to wait, and when they are taken again: whoever runs the
+    server may look at its terminal only."""
 
     def __init__(self, engine: Engine, say: Callable[[str], None]) -> None:
         self._engine = engine
         self._say = say
         self._is_told = False
+        self._is_hold_told = False
 
     def look(self) -> None:
         """Called about once a second."""
-        reason = why_refused(self._engine.statistics())
+        statistics = self._engine.statistics()
+        held = why_held(statistics)
+        if held is not None and not self._is_hold_told:
+            self._say(f"writes wait: {held}")
+        elif held is None and self._is_hold_told:
+            self._say("writes are taken again")
+        self._is_hold_told = held is not None
+        reason = why_refused(statistics)
         if reason is not None and not self._is_told:
             self._say(f"large writes are refused, and small ones soon: {reason}")
         elif reason is None and self._is_told:

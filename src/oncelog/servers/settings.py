@@ -24,7 +24,7 @@ from oncelog.engine.open import SEGMENT_BYTES_IN_MEMORY
 from oncelog.errors import OncelogError
 from oncelog.limits import KIB, MIB
 from oncelog.servers.bsfg_settings import BsfgSettings
-from oncelog.servers.face_settings import MINUTE_MS, FaceSettings, parse_address
+from oncelog.servers.face_settings import HOUR_MS, MINUTE_MS, FaceSettings, parse_address
 from oncelog.servers.faces import FACES, FaceKind, resolved
 from oncelog.servers.peers import PeerSettings
 
@@ -65,6 +65,15 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
             f"shrinks with it. In memory the default is {SEGMENT_BYTES_IN_MEMORY // MIB} MiB",
         ),
     ] = limits.SEGMENT_BYTES_DEFAULT
+    hold_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=HOUR_MS,
+            description="How long a write waits while the index or the next segment is not ready; then it is 503, and "
+            "not written",
+        ),
+    ] = limits.HOLD_MS
     checkpoint_bytes: Annotated[
         int,
         Meta(
@@ -197,6 +206,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             clock_settle_ms=self.clock.settle_ms,
             clock_jump_max_ms=self.clock.jump_max_ms,
             cache_bytes=self.storage.cache_bytes,
+            hold_ms=self.storage.hold_ms,
             accept_clock=self.clock.accept,
         )
 

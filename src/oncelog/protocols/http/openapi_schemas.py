@@ -318,9 +318,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
         cursors=list_(ref("CursorMove")),
     ),
     "Health": told(
-        status=text("no_room: it lives and can be read, and its disk is full.", enum=["ok", "no_room"]),
-        writes=text(enum=["accepted", "refused"]),
-        reason=or_null(text("Why writes are refused, and what to do about it.")),
+        status=text(
+            "no_room, held: it lives and can be read; its disk is full, or writes wait.", enum=["ok", "no_room", "held"]
+        ),
+        writes=text(enum=["accepted", "refused", "held"]),
+        reason=or_null(text("Why writes are refused or wait, and what to do about it.")),
         durability=text(enum=["fdatasync", "none"]),
         version=text(),
         entry=number(),

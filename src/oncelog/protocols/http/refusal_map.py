@@ -100,7 +100,11 @@ RULES: Final[dict[type[o.Refusal], Rule]] = {
         "the disk has no room for {needed_bytes} bytes",
         "free room for a whole segment (storage.segment_bytes); nothing was done, reads go on",
     ),
-    o.Overloaded: Rule(503, "requests of {waiting_bytes} bytes wait, the limit is {limit}", "try again in a moment"),
+    o.Overloaded: Rule(
+        503,
+        "requests of {waiting_bytes} bytes wait; the limit is {limit}",
+        "try again in a moment",
+    ),
     o.Damaged: Rule(
         500, "{what}, in {file} at byte {position}", "stop the server and run oncelog verify on its directory"
     ),

@@ -19,7 +19,7 @@ from oncelog.protocols.http.txns import txn_row
 from oncelog.servers.counts import Counts
 from oncelog.servers.face import FaceContext
 from oncelog.servers.metrics import Now, exposition
-from oncelog.servers.room import free_bytes, why_refused
+from oncelog.servers.room import free_bytes, why_held, why_refused
 
 Answer = Callable[[bytes], None]
 
@@ -62,11 +62,12 @@ class Asks:
         """Whoever gets it knows that the server lives, so it is 200 in any case: to start anew makes no room on a disk,
         and to be taken out of service would end the reads, too."""
         statistics = self._engine.statistics()
-        reason = why_refused(statistics)
+        refused, held = why_refused(statistics), why_held(statistics)
+        reason = refused or held
         return answers.json(
             {
-                "status": "ok" if reason is None else "no_room",
-                "writes": "accepted" if reason is None else "refused",
+                "status": "no_room" if refused else "held" if held else "ok",
+                "writes": "refused" if refused else "held" if held else "accepted",
                 "reason": reason,
                 "durability": statistics.durability,
                 "version": __version__,
