@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -245,3 +246,17 @@ def test_kafka_19999_a_restart_in_every_stored_state(tmp_path: Path, state: str)
 
 def address(server: Process) -> str:
     return server.addresses["kafka"]
+
+
+def test_a_transaction_that_was_open_in_a_crash_times_out_after_it(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"data": str(tmp_path), "transactions__check_interval_ms": 100}
+    with process(**settings) as first:
+        with Wire(address(first)) as wire:
+            wire.create("t")
+            pid, epoch = opened(wire, "t", "txn", transaction_timeout_ms=1_000)
+            assert write(wire, "t", "txn", pid, epoch, 0) == 0
+        first.popen.kill()
+        first.popen.wait()
+    with process(**settings) as second, Wire(address(second)) as wire:
+        until_stable(wire, "t", 2)
+        assert write(wire, "t", "txn", pid, epoch, 1) == 47
