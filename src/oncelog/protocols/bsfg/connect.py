@@ -15,6 +15,7 @@ from oncelog.core import compression
 from oncelog.core.content_type import media_type
 from oncelog.errors import BatchInvalid
 from oncelog.protocols.bsfg import messages
+from oncelog.protocols.bsfg.quick_append import quick_append
 
 JSON: Final = "application/json"
 PROTO: Final = "application/proto"
@@ -117,6 +118,8 @@ def request_of(method: str, said: Asked, body: bytes, bytes_max: int) -> message
             body = compression.inflate(said.codec, body, bytes_max)
         except BatchInvalid as error:
             raise RpcError("invalid_argument", f"the body cannot be inflated: {error.reason}") from None
+    if said.is_json and method == "AppendFact" and (quick := quick_append(body)) is not None:
+        return quick
     try:
         decode = messages.from_json if said.is_json else messages.from_protobuf
         return decode(f"{method}Request", body)
