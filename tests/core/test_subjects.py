@@ -223,6 +223,7 @@ def test_expectation_without_an_index_cannot_be_judged(log: CoreHarness) -> None
     assert log.run(command) == SubjectsBehind(4, 0, 1)
 
 
+@pytest.mark.from_source
 def test_subjects_of_one_write_have_a_bound(log: CoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SUBJECTS_PER_ENTRY_MAX", 2)
     assert isinstance(columns(log, "a", "b", "a", "b"), Confirmed)
