@@ -142,3 +142,27 @@ def test_a_second_producer_of_one_transactional_id_fences_the_first(address: str
     reader.assign([TopicPartition(topic, 0, 0)])
     assert values(read_to_end(reader, 1)) == ["heir"]
     reader.close()
+
+
+def test_an_aborted_transaction_in_several_stretches_hides_nothing_that_follows(address: str) -> None:
+    """Others write between its records: the client must see one entry for it, or it drops what is committed later."""
+    topic = make_topic(address)
+    client = producer(address, transactional_id=fresh("txn"))
+    other = producer(address)
+    client.init_transactions(PATIENCE_S)
+    expected = []
+    for round_ in range(4):
+        client.begin_transaction()
+        for number in range(3):
+            send(client, topic, [f"aborted {round_}.{number}"])
+            send(other, topic, [f"other {round_}.{number}"])
+            expected.append(f"other {round_}.{number}")
+        client.abort_transaction(PATIENCE_S)
+        client.begin_transaction()
+        send(client, topic, [f"committed {round_}"])
+        client.commit_transaction(PATIENCE_S)
+        expected.append(f"committed {round_}")
+    reader = consumer(address)
+    reader.assign([TopicPartition(topic, 0, 0)])
+    assert values(read_to_end(reader, 1)) == expected
+    reader.close()

@@ -19,6 +19,7 @@ from oncelog.engine.reader import Way
 from oncelog.engine.reads import ReadResult
 from oncelog.engine.time_seek import OffsetAt
 from oncelog.engine.wait_many import Awaited
+from oncelog.protocols.kafka.aborted import one_for_each
 from oncelog.protocols.kafka.log import Cancellable, Found, Place, SavedOffset, StoredBatch
 
 PAGE_ROWS: Final = 1_000
@@ -71,7 +72,8 @@ class EngineLog:
                 found(result)
             else:
                 batches = [StoredBatch(batch.base_offset, batch.batch) for batch in result.batches]
-                found(Found(batches, result.next_offset, result.stable, result.tail, result.floor, result.aborted))
+                aborted = one_for_each(result.aborted, batches) if result.aborted else ()
+                found(Found(batches, result.next_offset, result.stable, result.tail, result.floor, aborted))
 
         return self._engine.read(topic, partition, offset, bytes_max, on_read, way=_way(committed))
 
