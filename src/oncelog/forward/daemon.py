@@ -145,12 +145,15 @@ class Forwarder:
         try:
             while True:
                 begun = loop.time()
+                done = progress.carried + progress.duplicates
                 try:
                     count = await carrier.step()
                 except (ConnectionLost, CallRefused) as error:
                     if not progress.cut:
                         self._say(f"{stream}: cut: {error}")
                     progress.cut = str(error)
+                    if progress.carried + progress.duplicates > done:
+                        pause.reset()  # a bad link is not one that is cut: part of the page went through
                     await asyncio.sleep(pause.next_s())
                     continue
                 if progress.cut:

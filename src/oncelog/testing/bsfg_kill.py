@@ -27,6 +27,9 @@ from oncelog.forward.link import CallRefused, Link
 EVENTS = ("source", "target", "both", "forwarder", "link", "link", "target and forwarder")
 CONSUMER = "forward:office"
 
+ARRIVED_WITHIN_S = 900
+"""The link drops an answer in every few pages: a backlog of thousands takes minutes on a busy machine."""
+
 
 def say(text: str) -> None:
     """A line of the program's output."""
@@ -165,7 +168,7 @@ class Zones:
             raise Wrong(f"the source has confirmed {frontier} facts, and the target has {there}")
 
     async def _arrived(self) -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(ARRIVED_WITHIN_S):
             while await self._frontier() < len(self.sequences):  # noqa: ASYNC110 - it is asked over the network
                 await asyncio.sleep(0.05)
 
