@@ -3,7 +3,7 @@
 How far it has come is a consumer offset, committed in the same transaction: group `demo-<producer>`, offset = orders
 that are done. So a producer that comes back after a kill asks for that offset and goes on there, whatever became of the
 transaction that was on its way. Now and then it aborts a transaction with orders of no plan: the audit would find every
-one of them that somebody could read.
+one of them that somebody could read. At the end a read-committed consumer reads everything back (`kafka_reader`).
 """
 
 import random
@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from oncelog.demo.faces.face import Context
+from oncelog.demo.faces.kafka_reader import ABORTED, read_back
 from oncelog.demo.orders import ORDERS, TOPICS, Order
 
 if TYPE_CHECKING:
@@ -59,11 +60,12 @@ class KafkaTransactions:
                     orders = [context.order(n) for n in range(done, min(done + ORDERS_PER_TXN, context.orders))]
                     client.write(orders, done + len(orders))
                     done += len(orders)
-                return
+                break
             except _Again as why:
                 sys.stderr.write(f"{context.producer}: begins anew: {why}\n")
             finally:
                 client.close()
+        read_back(context, QUIET | {"bootstrap.servers": context.addresses["kafka"]})
 
 
 class _Client:
@@ -120,7 +122,7 @@ class _Client:
         """Orders that nobody may ever read."""
         self._begin_transaction()
         for topic in TOPICS:
-            order_id = f"aborted-{self._context.producer}-{number}"
+            order_id = f"{ABORTED}{self._context.producer}-{number}"
             self._produce(topic, order_id, b'{"order_id":"%s"}' % order_id.encode())
         self._insist(lambda: self._producer.flush(PATIENCE_S))
         self._insist(lambda: self._producer.abort_transaction(PATIENCE_S))
