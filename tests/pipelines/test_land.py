@@ -40,7 +40,9 @@ def test_topic_is_landed_in_batches_and_a_second_run_adds_what_is_new(
     told: list[pipelines.Progress] = []
     done = landing(spark, server, topic, table, schema=SCHEMA, max_offsets_per_trigger=200, progress=told.append)
     assert (done.input_rows, done.output_rows, done.batches, done.lag) == (500, 500, 3, 0)
-    assert [progress.stage for progress in told if progress.batch == 1] == ["written", "committed", "done"]
+    # A batch that takes longer than a heartbeat also tells how far its tasks are.
+    stages = [progress.stage for progress in told if progress.batch == 1 and progress.stage != "reading"]
+    assert stages == ["written", "committed", "done"]
     filled(server.url, topic, numbers(500, 520))
     assert landing(spark, server, topic, table).output_rows == 20
     rows = table_rows(table)
