@@ -22,6 +22,12 @@ from oncelog.pipelines.lag import LagClock, behind
 POLL_S: Final = 0.25
 """How often a running query is asked for news. A batch takes longer than this, and a person sees no less delay."""
 
+ROWS_METRIC: Final = "number of output rows"
+"""What Spark calls the rows that a part of a plan has handed on."""
+
+EXECUTIONS_LOOKED_AT: Final = 4
+"""Of the newest ones: a batch is one, and what its function does is another one or two."""
+
 OUTPUT: Final = "oncelog_output"
 """The name under which a pipeline counts the rows that it hands to its sink."""
 
@@ -195,8 +201,7 @@ class Watch:
         rows = 0
         # It is for display: a query that ends in this moment has nothing to show.
         with contextlib.suppress(Py4JError):
-            stages = query._jsq.sparkSession().sparkContext().statusStore().activeStages()
-            rows = sum(stages.apply(number).inputRecords() for number in range(stages.size()))
+            rows = _rows_read(query._jsq.sparkSession().sharedState().statusStore())
         if rows > self._within_rows:
             self._within_rows = rows
             last = self.result.history[-1].batch if self.result.history else -1
@@ -256,6 +261,26 @@ class Watch:
                 result.late_rows,
             )
         )
+
+
+def _rows_read(store: Any) -> int:
+    """Rows that the running executions have read so far, by Spark's own metrics: of each plan the last scan in it."""
+    most = 0
+    count = store.executionsCount()
+    executions = store.executionsList(max(0, count - EXECUTIONS_LOOKED_AT), EXECUTIONS_LOOKED_AT)
+    for number in range(executions.size()):
+        execution = executions.apply(number)
+        if execution.completionTime().isDefined():
+            continue
+        values, metrics = store.executionMetrics(execution.executionId()), execution.metrics()
+        for place in reversed(range(metrics.size())):
+            metric = metrics.apply(place)
+            if metric.name() == ROWS_METRIC:
+                text = values.get(metric.accumulatorId())
+                digits = text.get().replace(",", "") if text.isDefined() else ""
+                most = max(most, int(digits) if digits.isdigit() else 0)
+                break
+    return most
 
 
 def _behind(report: dict[str, Any]) -> list[tuple[str, int, int, int]] | None:
