@@ -25,7 +25,12 @@ from oncelog.cli.verb import Verb, VerbGroup
 from oncelog.client.models import CursorInfo
 from oncelog.client.wire import name_path, topic_path
 
-app = typer.Typer(cls=VerbGroup, no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(
+    cls=VerbGroup,
+    help="List consumers with their lag, and move or delete them.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
 
 ConsumerArgument = Annotated[
     str, typer.Argument(metavar="CONSUMER", help="With its face, as in kafka:GROUP, nats:DURABLE or bsfg:NAME.")

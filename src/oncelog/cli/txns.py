@@ -27,7 +27,9 @@ from oncelog.client.errors import NotFound
 from oncelog.client.models import TxnInfo
 from oncelog.client.wire import name_path
 
-app = typer.Typer(cls=VerbGroup, no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(
+    cls=VerbGroup, help="List transactions, and end one that hangs.", no_args_is_help=True, rich_markup_mode="markdown"
+)
 
 TxnArgument = Annotated[str, typer.Argument(metavar="TXN", help="The transactional id.")]
 
