@@ -123,6 +123,8 @@ CLASSES: dict[type[outcome.Refusal], type[e.Refused]] = {
     outcome.OffsetGone: e.OffsetGone,
     outcome.CursorPinned: e.Conflict,
     outcome.NatsNameTaken: e.Conflict,
+    outcome.SubjectMismatch: e.ConditionFailed,
+    outcome.SubjectsBehind: e.Overloaded,
     outcome.EnvelopeInvalid: e.Conflict,
     outcome.ConsumerExists: e.Conflict,
     outcome.StageMissing: e.NotFound,

@@ -18,6 +18,7 @@ from oncelog.cli import exits
 from oncelog.cli.main import app
 from oncelog.client import AsyncClient
 from oncelog.demo import run as running
+from oncelog.demo.faces import FACES
 from oncelog.demo.flows import SALES
 from oncelog.demo.orders import ORDERS
 from oncelog.demo.places import Places
@@ -57,7 +58,7 @@ def test_small_run_ends_well_and_says_so(tmp_path: Path, temporary: Path) -> Non
     assert result.returncode == exits.DONE, result.stdout + result.stderr
     assert "lost 0, doubled 0, torn 0, out of order 0, conflicting 0, unexpected 0" in result.stdout
     assert "kill -9 Spark driver" in result.stdout
-    assert re.search(r"killed with kill -9: server 6 times, producers 4, Spark driver 1", result.stdout)
+    assert f"killed with kill -9: server 6 times, producers {len(FACES)}, Spark driver 1" in result.stdout
     report = tmp_path / "oncelog-report.html"
     page = report.read_text()
     assert "<html" in page
